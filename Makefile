@@ -1,0 +1,76 @@
+# Every target is safe to run on a fresh clone: whatever needs the environment makes it first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+STAMP := $(VENV)/.set-up
+
+# A Spark or Python path from the surrounding shell would quietly replace the locked packages.
+unexport SPARK_HOME
+unexport PYTHONPATH
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup test test-long lint format typecheck bench demo lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make .venv with the locked dependencies, and see that Java is there
+	@sh scripts/check-java.sh
+
+$(STAMP): requirements.lock pyproject.toml
+	@PYTHON='$(PYTHON)' sh scripts/make-venv.sh $(VENV)
+	@echo "Installing the locked dependencies (the first time some 600 MB: a few minutes)"
+	@$(PIP) install --quiet --use-pep517 --require-hashes -r requirements.lock
+	@echo "Installing sparkswarm itself, editable"
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@found=$$($(PIP) check) || { \
+		echo "$$found"; echo "requirements.lock does not fit pyproject.toml: run make lock"; exit 1; }
+	@touch $@
+
+test: lint typecheck ## Run all checks: formatting, lint, types, then the tests (PYTEST_ARGS=...)
+	@echo "== pytest"
+	@$(BIN)/pytest $(PYTEST_ARGS)
+
+test-long: setup ## Run all tests, the long ones too, with many more random examples
+	@HYPOTHESIS_PROFILE=long $(BIN)/pytest -m "long or not long" $(PYTEST_ARGS)
+
+lint: setup ## Check formatting and lint
+	@echo "== ruff format --check"
+	@$(BIN)/ruff format --check .
+	@echo "== ruff check"
+	@$(BIN)/ruff check .
+
+format: setup ## Format the code and fix what lint can fix by itself
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+typecheck: setup ## Check the types
+	@echo "== mypy"
+	@$(BIN)/mypy
+
+bench: setup ## Run the benchmarks: the protocol's overhead, then the balance it reaches
+	@$(BIN)/sparkswarm bench overhead
+	@$(BIN)/sparkswarm bench balance
+
+demo: setup ## Run the demo (DEMO_ARGS=...)
+	@$(BIN)/sparkswarm demo $(DEMO_ARGS)
+
+# With the certificates the system trusts, as pip does where a company adds its own.
+# Versions already locked stay unless they must change; LOCK_ARGS=--upgrade takes the newest.
+lock: ## Write requirements.lock anew from pyproject.toml (LOCK_ARGS=--upgrade for newest)
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
+	PYTHON='$(PYTHON)' sh scripts/make-venv.sh "$$tmp/venv" && \
+	"$$tmp/venv/bin/python" -m pip install --quiet --disable-pip-version-check uv && \
+	"$$tmp/venv/bin/uv" pip compile --quiet --system-certs --universal --generate-hashes \
+		--python "$$tmp/venv/bin/python" --python-version 3.11 --group dev \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+		$(LOCK_ARGS) --output-file requirements.lock pyproject.toml && \
+	echo "Wrote requirements.lock"
+
+clean: ## Remove .venv, caches and build products
+	@rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	@rm -rf artifacts derby.log metastore_db spark-warehouse
+	@find src tests -type d -name __pycache__ -prune -exec rm -rf {} +

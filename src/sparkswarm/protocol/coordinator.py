@@ -1,0 +1,227 @@
+"""The Coordinator, as a state machine: reports in, requests and plan changes out.
+
+Owns the plan, the ids and the decision. It knows two numbers per executor and round, never
+a statistic. Every decision leaves a :class:`Logged` with its reason.
+"""
+
+from __future__ import annotations
+
+from sparkswarm.config import SwarmConfig
+from sparkswarm.errors import PlanError, ProtocolError
+from sparkswarm.protocol.cost import make_cost_model
+from sparkswarm.protocol.damping import Damping
+from sparkswarm.protocol.decision import (
+    Decider,
+    FiveStages,
+    PredictedGain,
+    Verdict,
+    gain_worth_having,
+)
+from sparkswarm.protocol.messages import (
+    CostReport,
+    IdGrant,
+    IdRequest,
+    Logged,
+    Message,
+    NothingFeasible,
+    PlanChange,
+    Proposal,
+    ReduceRequest,
+    Refused,
+    ReportsDue,
+)
+from sparkswarm.protocol.pairing import Group, pair
+from sparkswarm.protocol.plan import Plan
+
+PIECES_PER_PAIR = 5
+"""Ids set aside for what one m_low may get beyond whole partitions: a cell cut out of a
+partition leaves up to four pieces around it."""
+
+
+def make_decider(config: SwarmConfig) -> Decider:
+    """Return the decision mechanism that the settings name."""
+    if config.decision == "five_stages":
+        return FiveStages(config.beta)
+    return PredictedGain(config.min_gain)
+
+
+class Coordinator:
+    """The one GlobalIndex machine that also decides (paper, "Adaptive Load Balancing").
+
+    Parameters
+    ----------
+    plan
+        The plan in force.
+    config
+        The settings.
+    """
+
+    def __init__(self, plan: Plan, config: SwarmConfig) -> None:
+        self.plan = plan
+        self._config = config
+        self._decider = make_decider(config)
+        self._model = make_cost_model(config.cost_model)
+        self._damping = Damping()
+        self._round = -1
+        self._reports: dict[int, CostReport] = {}
+        self._costs: list[float] = []
+        self._system_received = 0.0
+        self._asked: dict[int, ReduceRequest] = {}
+        self._granted: dict[int, range] = {}
+        self._tried: set[int] = set()
+
+    def handle(self, message: Message) -> list[Message]:
+        """Take one message and return what to send."""
+        match message:
+            case CostReport():
+                return self._report(message)
+            case ReportsDue():
+                return self._decide() if message.round == self._round and self._reports else []
+            case Proposal():
+                return self._proposal(message)
+            case NothingFeasible():
+                return self._next_machine(message)
+            case IdRequest():
+                return self._grant(message)
+        raise ProtocolError(f"a Coordinator cannot handle {message!r}")
+
+    def _report(self, report: CostReport) -> list[Message]:
+        """Wait for all executors, then decide."""
+        if report.round < self._round or not 0 <= report.executor < self.plan.executors:
+            return [Logged(report.round, "report ignored", f"late or unknown: {report.executor}")]
+        if report.round > self._round:
+            self._round = report.round
+            self._reports = {}
+            self._costs = []
+            self._asked = {}
+            self._granted = {}
+            self._tried = set()
+        if self._costs:
+            return []
+        self._reports[report.executor] = report
+        return self._decide() if len(self._reports) == self.plan.executors else []
+
+    def _decide(self) -> list[Message]:
+        """Compute R(S) and the costs, decide, and ask the most loaded to give."""
+        if self._costs:
+            return []
+        self._system_received = sum(report.received for report in self._reports.values())
+        known = {
+            m: self._model.cost(report.numerator, self._system_received)
+            for m, report in self._reports.items()
+        }
+        mean = sum(known.values()) / len(known)
+        # A silent executor is neither asked nor given anything: it looks like the mean.
+        self._costs = [known.get(m, mean) for m in range(self.plan.executors)]
+        silent = [m for m in range(self.plan.executors) if m not in known]
+        messages: list[Message] = []
+        if silent:
+            messages.append(Logged(self._round, "went on without", f"no report from {silent}"))
+        if self._system_received <= 0:
+            return [*messages, Logged(self._round, "do nothing", "nothing arrived")]
+        decision = self._decider.decide(list(known.values()), self._system_received)
+        hold = self._damping.observe(known)
+        if decision.verdict is Verdict.REBALANCE and hold and self._config.decision == "gain":
+            return [*messages, Logged(self._round, Verdict.DO_NOTHING.value, hold)]
+        messages.append(Logged(self._round, decision.verdict.value, decision.reason))
+        if decision.verdict is Verdict.REBALANCE:
+            messages += self._ask(
+                list(known), list(known), self._config.moves_per_round or len(known)
+            )
+        return messages
+
+    @property
+    def _worthwhile(self) -> float:
+        return gain_worth_having(self._config.min_gain, len(self._reports), self._system_received)
+
+    def _ask(self, givers: list[int], receivers: list[int], pairs: int) -> list[Message]:
+        groups = pair(
+            self._costs,
+            max_pairs=pairs,
+            max_receivers=self._config.receivers or len(self._costs),
+            tolerance=self._worthwhile / 2,
+            givers=givers,
+            receivers=receivers,
+        )
+        messages: list[Message] = []
+        for group in groups:
+            request = self._request(group)
+            self._asked[group.m_high] = request
+            self._tried.add(group.m_high)
+            messages.append(request)
+            lows = ", ".join(f"{m} at {self._costs[m]:.4g}" for m in group.m_lows)
+            messages.append(
+                Logged(
+                    self._round,
+                    f"ask {group.m_high} to give to {', '.join(map(str, group.m_lows))}",
+                    f"it costs {self._costs[group.m_high]:.4g}, they {lows}; "
+                    f"level {group.level:.4g}",
+                )
+            )
+        return messages
+
+    def _request(self, group: Group) -> ReduceRequest:
+        """Write the request, with a run of ids long enough for anything m_high may do."""
+        each = PIECES_PER_PAIR + len(self.plan.owned_by(group.m_high))
+        ids = self._reserve(group.m_high, each * len(group.m_lows))
+        return ReduceRequest(
+            m_high=group.m_high,
+            round=self._round,
+            m_lows=group.m_lows,
+            c_lows=tuple(self._costs[m] for m in group.m_lows),
+            system_received=self._system_received,
+            fresh_ids=tuple(ids[i * each] for i in range(len(group.m_lows))),
+        )
+
+    def _reserve(self, executor: int, count: int) -> range:
+        ids, self.plan = self.plan.reserve(count)
+        self._granted[executor] = ids
+        return ids
+
+    def _proposal(self, proposal: Proposal) -> list[Message]:
+        """Check a proposal and publish it, or refuse it with the reason."""
+        try:
+            self._check_ids(proposal)
+            self.plan = self.plan.apply(proposal.changes)
+        except PlanError as error:
+            return [
+                Refused(proposal.executor, proposal.round, str(error)),
+                Logged(proposal.round, f"refused what {proposal.executor} proposed", str(error)),
+            ]
+        self._asked.pop(proposal.executor, None)
+        for m_low, cost in proposal.moved:
+            self._damping.expect(proposal.executor, m_low, cost)
+        what = "; ".join(change.describe() for change in proposal.changes)
+        return [
+            PlanChange(self.plan.version, proposal.changes),
+            Logged(proposal.round, what, proposal.reason),
+        ]
+
+    def _check_ids(self, proposal: Proposal) -> None:
+        if proposal.round != self._round:
+            raise PlanError(f"it belongs to round {proposal.round}, this is {self._round}")
+        granted = self._granted.pop(proposal.executor, range(0))
+        for change in proposal.changes:
+            for partition in change.created:
+                if partition.id not in granted:
+                    raise PlanError(f"id {partition.id} was not granted to {proposal.executor}")
+
+    def _next_machine(self, answer: NothingFeasible) -> list[Message]:
+        """Try the next most loaded machine with the same receivers."""
+        request = self._asked.pop(answer.executor, None)
+        self._granted.pop(answer.executor, None)
+        if request is None or answer.round != self._round:
+            return []
+        log = Logged(answer.round, f"{answer.executor} gives nothing", answer.reason)
+        busy = {m for asked in self._asked.values() for m in (asked.m_high, *asked.m_lows)}
+        givers = [m for m in self._reports if m not in self._tried and m not in busy]
+        receivers = [m for m in request.m_lows if m not in givers]
+        return [log, *self._ask(givers, receivers, len(receivers))]
+
+    def _grant(self, request: IdRequest) -> list[Message]:
+        """Grant ids for tidying up, unless the executor is already giving load away."""
+        if request.round != self._round or not self._costs or request.executor in self._asked:
+            return []
+        ids = self._reserve(request.executor, request.count)
+        mean = sum(self._costs) / len(self._costs)
+        return [IdGrant(request.executor, request.round, ids[0], mean, self._system_received)]

@@ -1,0 +1,325 @@
+"""GlobalIndex: the way from a point or a query to the executors that must see it.
+
+Owns the array cell -> slot and the tables slot -> partition. It knows nothing of loads or
+decisions; it follows the changes it is told.
+
+Why slots: a cell holds a small number, its slot, and everything about the partition in that
+slot stands in tables beside it. One aligned 4-byte store redirects a cell to another
+partition and its owner at once, so readers need no latch and never see half a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparkswarm.errors import PlanError
+from sparkswarm.protocol._compiled import compiled
+from sparkswarm.protocol.geometry import (
+    CellRect,
+    FloatArray,
+    Grid,
+    IntArray,
+    QueryCells,
+    Scale,
+    place,
+)
+from sparkswarm.protocol.partition import Change, Partition
+from sparkswarm.protocol.plan import Plan
+
+IdArray = npt.NDArray[np.int64]
+
+
+class RoutedPoints(NamedTuple):
+    """Where each of n points goes; all -1 where a point has no place in the grid."""
+
+    partition: IdArray
+    owner: IntArray
+    column: IntArray
+    row: IntArray
+
+
+class RoutedQueries(NamedTuple):
+    """One row for each partition a query overlaps and each owner of that partition."""
+
+    query: IdArray
+    partition: IdArray
+    owner: IntArray
+
+
+class Overlaps(NamedTuple):
+    """Partitions per query: those of query i are ``partition[start[i]:start[i + 1]]``."""
+
+    start: IdArray
+    partition: IdArray
+
+
+class GlobalIndex:
+    """The spatial grid index of the routing layer (paper, "The Global Index").
+
+    One writer, any number of readers between its steps. While a gradual update is under
+    way, the cells concerned lead to the old partition or to the new ones; both are right,
+    because whoever gave a partition away passes on what still reaches it.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        plan.check_tiling()
+        self.grid: Grid = plan.grid
+        self._partitions: dict[int, Partition] = {}
+        self._slot_of: dict[int, int] = {}
+        self._free: list[int] = []
+        self._updating: set[int] = set()
+        self._cells: IntArray = np.empty((plan.grid.rows, plan.grid.columns), dtype=np.int32)
+        capacity = max(16, 2 * len(plan.partitions))
+        self._ids: IdArray = np.full(capacity, -1, dtype=np.int64)
+        self._rects: IntArray = np.zeros((capacity, 4), dtype=np.int32)
+        self._owners: IntArray = np.zeros((capacity, 1), dtype=np.int32)
+        self._shares: IntArray = np.ones(capacity, dtype=np.int32)
+        for partition in plan.partitions:
+            self._cells[partition.cells.slices] = self._add(partition)
+
+    @property
+    def partitions(self) -> Mapping[int, Partition]:
+        """The partitions by id; during a gradual update both the old and the new."""
+        return MappingProxyType(self._partitions)
+
+    # -- routing ---------------------------------------------------------------------------
+
+    def route(self, x: FloatArray, y: FloatArray, keys: IdArray | None = None) -> RoutedPoints:
+        """Find the partition and the owner of every point, O(1) each.
+
+        Parameters
+        ----------
+        x, y
+            Coordinates. A point with a NaN, infinite or outside coordinate gets -1.
+        keys
+            A hash of each point's id. It chooses among the owners of a shared partition,
+            so the same point always goes to the same owner. Defaults to the position.
+        """
+        x = np.ascontiguousarray(x, dtype=np.float64)
+        y = np.ascontiguousarray(y, dtype=np.float64)
+        if keys is None:
+            keys = np.arange(len(x), dtype=np.int64)
+        if not len(x) == len(y) == len(keys):
+            raise PlanError(f"arrays differ in length: {len(x)}, {len(y)}, {len(keys)}")
+        return RoutedPoints(
+            *_route(x, y, keys, self.grid.scale, self._cells, self._ids, self._owners, self._shares)
+        )
+
+    def overlaps(self, queries: QueryCells) -> Overlaps:
+        """Find the partitions that each query overlaps: Algorithm 1, queryOverlap.
+
+        Differs: from a partition found, the search goes on from that partition's first cell
+        *inside the query*, not from the cell where it was entered. As printed, a partition
+        entered on a later row hides what lies beside its earlier rows.
+
+        Why nothing is missed, by induction on (column + row) of a partition's first cell
+        (a, b) inside the query. If b is the query's first row, the partition to the left
+        also starts there and leads to (a, b); likewise above, if a is the first column.
+        Otherwise let L hold (a-1, b). If L starts at row b, it leads to (a, b). If not, L
+        holds (a-1, b-1) too, so the partition that holds (a, b-1) starts at column a, ends
+        above b, and leads to (a, b).
+        """
+        return Overlaps(
+            *_overlaps(
+                queries.col_start, queries.row_start, queries.col_stop, queries.row_stop,
+                self._cells, self._ids, self._rects,
+            )
+        )  # fmt: skip
+
+    def overlap(self, cells: CellRect) -> list[Partition]:
+        """Return the partitions that overlap one query."""
+        found = self.overlaps(QueryCells.of([cells])).partition
+        return [self._partitions[int(partition_id)] for partition_id in found]
+
+    def route_queries(self, queries: QueryCells) -> RoutedQueries:
+        """Find every (partition, owner) that must hold each query."""
+        start, partition = self.overlaps(queries)
+        query = np.repeat(np.arange(len(start) - 1), np.diff(start))
+        ids, where = np.unique(partition, return_inverse=True)
+        slots = np.array([self._slot_of[int(i)] for i in ids], dtype=np.int64)[where]
+        shares = self._shares[slots]
+        rows = np.repeat(np.arange(len(partition)), shares)
+        turn = np.arange(len(rows)) - np.repeat(np.cumsum(shares) - shares, shares)
+        return RoutedQueries(query[rows], partition[rows], self._owners[slots[rows], turn])
+
+    # -- updating --------------------------------------------------------------------------
+
+    def apply(self, change: Change) -> None:
+        """Make one change at once; only the cells concerned are written."""
+        slots = self._begin(change)
+        for partition, slot in zip(change.created, slots, strict=True):
+            self._cells[partition.cells.slices] = slot
+        self._end(change)
+
+    def apply_gradually(self, change: Change) -> Iterator[None]:
+        """Make one change cell by cell, for routing to go on in between.
+
+        The paper's latch-free update: "the cells that point to the old partition will
+        gradually point to the new partitions". Drive the iterator to its end.
+
+        Raises
+        ------
+        PlanError
+            At the first step, if the change does not fit the index. Nothing is changed then.
+        """
+        slots = self._begin(change)
+        for partition, slot in zip(change.created, slots, strict=True):
+            cells = partition.cells
+            for row in range(cells.row_start, cells.row_stop):
+                for column in range(cells.col_start, cells.col_stop):
+                    self._cells[row, column] = slot
+                    yield
+        self._end(change)
+
+    def check_tiling(self) -> None:
+        """Raise PlanError unless each cell leads to the one partition that contains it.
+
+        While a gradual update is under way its cells may lead to the old partition or to a
+        new one; everything else is checked as always.
+        """
+        covered = np.zeros(self._cells.shape, dtype=np.int16)
+        updating = np.zeros(self._cells.shape, dtype=bool)
+        for partition in self._partitions.values():
+            if partition.id in self._updating:
+                updating[partition.cells.slices] = True
+            else:
+                covered[partition.cells.slices] += 1
+        wrong = int((covered + updating != 1).sum())
+        if wrong:
+            raise PlanError(f"{wrong} cells are not covered exactly once")
+        rows = np.arange(self.grid.rows)[:, np.newaxis]
+        columns = np.arange(self.grid.columns)[np.newaxis, :]
+        rect = self._rects[self._cells]
+        inside = (
+            (rect[..., 0] <= columns)
+            & (rect[..., 1] <= rows)
+            & (columns < rect[..., 2])
+            & (rows < rect[..., 3])
+            & (self._ids[self._cells] >= 0)
+        )
+        if not inside.all():
+            raise PlanError(f"{int((~inside).sum())} cells lead to a partition not containing them")
+
+    def _begin(self, change: Change) -> list[int]:
+        """Check the change and give its new partitions their slots."""
+        for partition in change.retired:
+            if self._partitions.get(partition.id) != partition:
+                raise PlanError(f"{change.describe()}: p{partition.id} is not in the index")
+            if partition.id in self._updating:
+                raise PlanError(f"{change.describe()}: p{partition.id} is still being updated")
+        for partition in change.created:
+            if partition.id in self._partitions:
+                raise PlanError(f"{change.describe()}: p{partition.id} is already in the index")
+        self._updating |= {partition.id for partition in (*change.retired, *change.created)}
+        return [self._add(partition) for partition in change.created]
+
+    def _end(self, change: Change) -> None:
+        """Forget the old partitions, which no cell leads to any more."""
+        self._updating -= {partition.id for partition in (*change.retired, *change.created)}
+        for partition in change.retired:
+            slot = self._slot_of.pop(partition.id)
+            del self._partitions[partition.id]
+            self._ids[slot] = -1
+            self._free.append(slot)
+
+    def _add(self, partition: Partition) -> int:
+        slot = self._free.pop() if self._free else len(self._slot_of)
+        if slot >= len(self._ids):
+            self._ids = np.concatenate([self._ids, np.full_like(self._ids, -1)])
+            self._rects = np.concatenate([self._rects, np.zeros_like(self._rects)])
+            self._owners = np.concatenate([self._owners, np.zeros_like(self._owners)])
+            self._shares = np.concatenate([self._shares, np.ones_like(self._shares)])
+        width = len(partition.owners)
+        if width > self._owners.shape[1]:
+            wider = np.zeros((len(self._owners), width), dtype=np.int32)
+            wider[:, : self._owners.shape[1]] = self._owners
+            self._owners = wider
+        self._ids[slot] = partition.id
+        self._rects[slot] = partition.cells
+        self._owners[slot, :width] = partition.owners
+        self._shares[slot] = width
+        self._partitions[partition.id] = partition
+        self._slot_of[partition.id] = slot
+        return slot
+
+
+@compiled
+def _route(
+    x: FloatArray,
+    y: FloatArray,
+    keys: IdArray,
+    scale: Scale,
+    cells: IntArray,
+    ids: IdArray,
+    owners: IntArray,
+    shares: IntArray,
+) -> tuple[IdArray, IntArray, IntArray, IntArray]:
+    n = len(x)
+    out_partition = np.empty(n, dtype=np.int64)
+    out_owner = np.empty(n, dtype=np.int32)
+    out_column = np.empty(n, dtype=np.int32)
+    out_row = np.empty(n, dtype=np.int32)
+    for i in range(n):
+        column, row = place(x[i], y[i], scale)
+        out_column[i] = column
+        out_row[i] = row
+        if column < 0:
+            out_partition[i] = -1
+            out_owner[i] = -1
+        else:
+            slot = cells[row, column]
+            share = shares[slot]
+            out_partition[i] = ids[slot]
+            out_owner[i] = owners[slot, keys[i] % share if share > 1 else 0]
+    return out_partition, out_owner, out_column, out_row
+
+
+@compiled
+def _overlaps(
+    col_start: IntArray,
+    row_start: IntArray,
+    col_stop: IntArray,
+    row_stop: IntArray,
+    cells: IntArray,
+    ids: IdArray,
+    rects: IntArray,
+) -> tuple[IdArray, IdArray]:
+    n = len(col_start)
+    start = np.zeros(n + 1, dtype=np.int64)
+    found = np.empty(n + n // 4 + 16, dtype=np.int64)
+    count = 0
+    # The last query that found a slot: "p not in result" without a search.
+    finder = np.full(len(ids), -1, dtype=np.int64)
+    stack_column = np.empty(2 * len(ids) + 2, dtype=np.int32)
+    stack_row = np.empty(2 * len(ids) + 2, dtype=np.int32)
+    for q in range(n):
+        first_column, first_row = col_start[q], row_start[q]
+        stack_column[0], stack_row[0] = first_column, first_row
+        height = 1
+        while height > 0:
+            height -= 1
+            column, row = stack_column[height], stack_row[height]
+            if column >= col_stop[q] or row >= row_stop[q]:
+                continue
+            slot = cells[row, column]
+            if finder[slot] == q:
+                continue
+            finder[slot] = q
+            if count == len(found):
+                longer = np.empty(2 * count, dtype=np.int64)
+                longer[:count] = found
+                found = longer
+            found[count] = ids[slot]
+            count += 1
+            stack_column[height] = rects[slot, 2]
+            stack_row[height] = max(rects[slot, 1], first_row)
+            stack_column[height + 1] = max(rects[slot, 0], first_column)
+            stack_row[height + 1] = rects[slot, 3]
+            height += 2
+        start[q + 1] = count
+    return start, found[:count]

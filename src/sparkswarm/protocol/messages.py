@@ -1,0 +1,209 @@
+"""Messages: all that Coordinator, load-balancing units and GlobalIndex machines say.
+
+Frozen data, nothing else. ``to`` says who gets a message: an executor's id or one of the
+names below. A runtime delivers them; how is its own business. Addresses and round numbers
+are the envelope; what a message *says* is its payload, and for the two that the paper
+counts, ``payload`` gives the very bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from sparkswarm.protocol.partition import Change, Partition
+from sparkswarm.protocol.statistics import Statistics
+
+COORDINATOR = "coordinator"
+EVERYONE = "everyone"
+JOURNAL = "journal"
+Address = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRound:
+    """The round is over: close the statistics and report. From the runtime's clock.
+
+    Attributes
+    ----------
+    round
+        The round that ended.
+    busy
+        Seconds that this executor worked in it, if the runtime measures that.
+    """
+
+    to: Address
+    round: int
+    busy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CostReport:
+    """An executor's two numbers, Num(C(m)) and R(m)."""
+
+    executor: int
+    round: int
+    numerator: float
+    received: float
+    to: Address = COORDINATOR
+
+    @property
+    def payload(self) -> bytes:
+        """Two numbers."""
+        return struct.pack("<dd", self.numerator, self.received)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportsDue:
+    """Stop waiting: executors that have not reported are taken for silent. From the clock."""
+
+    round: int
+    to: Address = COORDINATOR
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceRequest:
+    """To m_high: level yourself with these executors.
+
+    For each m_low three numbers: C(m_low), R(S) and a fresh partition id. The paper has one
+    m_low; an executor that is far above the others may be given several.
+    """
+
+    m_high: int
+    round: int
+    m_lows: tuple[int, ...]
+    c_lows: tuple[float, ...]
+    system_received: float
+    fresh_ids: tuple[int, ...]
+
+    @property
+    def to(self) -> Address:
+        """The executor asked."""
+        return self.m_high
+
+    @property
+    def payload(self) -> bytes:
+        """Three numbers for each m_low."""
+        return b"".join(
+            struct.pack("<ddq", c_low, self.system_received, fresh_id)
+            for c_low, fresh_id in zip(self.c_lows, self.fresh_ids, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """To m_low: take these partitions. The runtime adds their continuous queries."""
+
+    m_high: int
+    to: Address
+    round: int
+    partitions: tuple[Partition, ...]
+    statistics: tuple[Statistics, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """To m_high: everything has arrived."""
+
+    m_low: int
+    to: Address
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """To the Coordinator: the changes an executor has prepared.
+
+    Attributes
+    ----------
+    moved
+        (m_low, cost) for each executor that was given something.
+    reason
+        For the log.
+    """
+
+    executor: int
+    round: int
+    changes: tuple[Change, ...]
+    moved: tuple[tuple[int, float], ...]
+    reason: str
+    to: Address = COORDINATOR
+
+
+@dataclass(frozen=True, slots=True)
+class NothingFeasible:
+    """To the Coordinator: m_high cannot be relieved; try the next machine."""
+
+    executor: int
+    round: int
+    reason: str
+    to: Address = COORDINATOR
+
+
+@dataclass(frozen=True, slots=True)
+class IdRequest:
+    """To the Coordinator: an executor wants to merge or un-share and needs fresh ids."""
+
+    executor: int
+    round: int
+    count: int
+    to: Address = COORDINATOR
+
+
+@dataclass(frozen=True, slots=True)
+class IdGrant:
+    """The ids, counting from ``first_id``, and the mean cost of an executor now."""
+
+    to: Address
+    round: int
+    first_id: int
+    mean_cost: float
+    system_received: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChange:
+    """To all GlobalIndex machines and executors: the plan has changed."""
+
+    version: int
+    changes: tuple[Change, ...]
+    to: Address = EVERYONE
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """To the proposer: the changes do not fit the plan any more; nothing was done."""
+
+    to: Address
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A decision and its reason, for the journal."""
+
+    round: int
+    what: str
+    reason: str
+    to: Address = JOURNAL
+
+    def __str__(self) -> str:
+        return f"round {self.round}: {self.what} ({self.reason})"
+
+
+Message = (
+    CloseRound
+    | CostReport
+    | ReportsDue
+    | ReduceRequest
+    | Takeover
+    | TakenOver
+    | Proposal
+    | NothingFeasible
+    | IdRequest
+    | IdGrant
+    | PlanChange
+    | Refused
+    | Logged
+)

@@ -1,0 +1,157 @@
+"""A partition, and how partitions become other partitions.
+
+Partitions never change: an id names one rectangle of cells with one set of owners for ever.
+A move, a split, a merge, sharing and un-sharing all retire partitions and create new ones
+under fresh ids, so that "who held these cells before?" always has one answer (the paper's
+chain of partitions) and an index can be updated cell by cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sparkswarm.errors import PlanError
+from sparkswarm.protocol.geometry import CellRect
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A rectangle of cells and the executor, or executors, responsible for it.
+
+    Attributes
+    ----------
+    id
+        Unique for ever; never used again after the partition is retired.
+    cells
+        Its borders.
+    owners
+        One executor; several where the partition is shared: every owner holds all its
+        queries, and each point goes to one of them by a hash.
+    parents
+        The partitions that held these cells before (several after a merge, none at the start).
+    previous_owners
+        The executors of the parents, the paper's "previous responsible machine".
+    """
+
+    id: int
+    cells: CellRect
+    owners: tuple[int, ...]
+    parents: tuple[int, ...] = ()
+    previous_owners: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.cells.columns < 1 or self.cells.rows < 1:
+            raise PlanError(f"partition {self.id} has no cells: {self.cells}")
+        if not self.owners or len(set(self.owners)) != len(self.owners):
+            raise PlanError(f"partition {self.id} needs distinct owners, got {self.owners}")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several executors serve it."""
+        return len(self.owners) > 1
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether it is a single cell, which no split can divide."""
+        return self.cells.area == 1
+
+
+class ChangeKind(StrEnum):
+    """What a change is for."""
+
+    MOVE = "move"
+    SPLIT = "split"
+    MERGE = "merge"
+    SHARE = "share"
+    UNSHARE = "unshare"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Partitions that go and the partitions that take over exactly their cells.
+
+    One becomes one or several, or several become one.
+    """
+
+    kind: ChangeKind
+    retired: tuple[Partition, ...]
+    created: tuple[Partition, ...]
+
+    def __post_init__(self) -> None:
+        if min(len(self.retired), len(self.created)) != 1:
+            raise PlanError(
+                f"a change turns one partition into others or several into one, "
+                f"not {len(self.retired)} into {len(self.created)}"
+            )
+        whole, parts = (
+            (self.retired[0], self.created)
+            if len(self.retired) == 1
+            else (self.created[0], self.retired)
+        )
+        if sum(part.cells.area for part in parts) != whole.cells.area or not all(
+            whole.cells.contains(part.cells) for part in parts
+        ):
+            raise PlanError(f"{self.describe()} does not cover the same cells")
+        for i, part in enumerate(parts):
+            if any(part.cells.overlaps(other.cells) for other in parts[i + 1 :]):
+                raise PlanError(f"{self.describe()} covers a cell twice")
+
+    @property
+    def cells(self) -> CellRect:
+        """The cells concerned."""
+        return (self.retired if len(self.retired) == 1 else self.created)[0].cells
+
+    def describe(self) -> str:
+        """One line for the log, such as ``split p3@1 into p7@1 p8@4``."""
+        return f"{self.kind} {_names(self.retired)} into {_names(self.created)}"
+
+
+def _names(partitions: tuple[Partition, ...]) -> str:
+    return " ".join(f"p{p.id}@{'+'.join(map(str, p.owners))}" for p in partitions)
+
+
+def successor(
+    partition_id: int, cells: CellRect, owners: tuple[int, ...], *parents: Partition
+) -> Partition:
+    """Return a partition that takes over cells of ``parents``, its lineage filled in."""
+    previous = dict.fromkeys(owner for parent in parents for owner in parent.owners)
+    return Partition(
+        id=partition_id,
+        cells=cells,
+        owners=owners,
+        parents=tuple(parent.id for parent in parents),
+        previous_owners=tuple(previous),
+    )
+
+
+def moved(partition: Partition, giver: int, taker: int, fresh_id: int) -> Change:
+    """Give ``giver``'s responsibility (or its share of it) to ``taker``."""
+    owners = tuple(taker if owner == giver else owner for owner in partition.owners)
+    created = successor(fresh_id, partition.cells, owners, partition)
+    return Change(ChangeKind.MOVE, (partition,), (created,))
+
+
+def split(
+    partition: Partition, pieces: list[tuple[CellRect, tuple[int, ...]]], fresh_id: int
+) -> Change:
+    """Cut ``partition`` into pieces, each with its owners, ids counting from ``fresh_id``."""
+    created = tuple(
+        successor(fresh_id + i, cells, owners, partition)
+        for i, (cells, owners) in enumerate(pieces)
+    )
+    kind = ChangeKind.SHARE if any(p.is_shared for p in created) else ChangeKind.SPLIT
+    return Change(kind, (partition,), created)
+
+
+def merged(partitions: tuple[Partition, ...], cells: CellRect, fresh_id: int) -> Change:
+    """Make one partition of several that an executor holds."""
+    created = successor(fresh_id, cells, partitions[0].owners, *partitions)
+    return Change(ChangeKind.MERGE, partitions, (created,))
+
+
+def reowned(partition: Partition, owners: tuple[int, ...], fresh_id: int) -> Change:
+    """Share ``partition`` among more owners, or un-share it to fewer."""
+    more = len(owners) > len(partition.owners)
+    created = successor(fresh_id, partition.cells, owners, partition)
+    return Change(ChangeKind.SHARE if more else ChangeKind.UNSHARE, (partition,), (created,))

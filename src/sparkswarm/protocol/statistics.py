@@ -1,0 +1,389 @@
+"""Statistics: what a partition's executor knows about its rows and columns.
+
+Owns the numbers of one partition and how they are collected, closed at a round's end,
+divided by a split and joined by a merge. It knows neither costs nor other executors.
+
+All numbers stand in one contiguous array, a line for each row and then for each column, so
+that everything about a split line is in one or two cache lines. The first five fields are
+the paper's statistics, ``CHECKS`` is ours: the candidate queries that points were checked
+against, from which the work model is made. Fields in ``*_NEW`` are the paper's *statistics
+collectors* (N', Q', spanQ'), which gather one round.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from sparkswarm.errors import GeometryError
+from sparkswarm.protocol._compiled import compiled
+from sparkswarm.protocol.geometry import CellRect, FloatArray, IntArray, QueryCells
+
+N = 0
+"""Points from the first line to this one; fades with every round, or follows expiry."""
+Q = 1
+"""Queries that start on a line from the first to this one."""
+R = 2
+"""Points and queries received in the last round from the first line to this one."""
+SPAN_Q = 3
+"""Queries that reach this line from the one before."""
+PRE_SPAN_Q = 4
+"""Queries received in the last round that reach this line from the one before."""
+CHECKS = 5
+"""Candidate queries checked, from the first line to this one; fades as N does."""
+N_NEW = 6
+"""N': points received this round on this line."""
+Q_NEW = 7
+"""Q': queries received this round that start on this line."""
+SPAN_Q_NEW = 8
+"""spanQ': queries received this round that reach this line from the one before."""
+CHECKS_NEW = 9
+"""Candidate queries checked this round on this line."""
+FIELDS = 10
+
+HALVE = 0.5
+"""The paper's fading: "N is divided by 2 before it is updated in each round"."""
+KEEP = 1.0
+"""No fading: for applications that keep data and say when it expires."""
+
+JUMP = 0.25
+"""A round's arrivals that differ from the usual by more than this, and by more than chance,
+are a jump."""
+
+
+class Axis(IntEnum):
+    """Which way lines run: a split by ROWS has whole rows on either side."""
+
+    ROWS = 0
+    COLUMNS = 1
+
+
+class RoundTotals(NamedTuple):
+    """What arrived in the round that was just closed."""
+
+    points: float
+    queries: float
+    checks: float
+
+
+class Statistics:
+    """The statistics of one partition (paper, "SWARM's Statistics").
+
+    After :meth:`close_round`, for any run of whole rows or columns, the numbers of points,
+    queries and arrivals in it follow from two lines (:meth:`points_in`, :meth:`queries_in`,
+    :meth:`received_in`) and equal a count.
+    """
+
+    __slots__ = ("cells", "values")
+
+    def __init__(self, cells: CellRect, values: FloatArray | None = None) -> None:
+        self.cells = cells
+        self.values: FloatArray = (
+            np.zeros((cells.rows + cells.columns, FIELDS)) if values is None else values
+        )
+
+    def lines(self, axis: Axis) -> FloatArray:
+        """Return the lines of one axis, a view."""
+        rows = self.cells.rows
+        return self.values[:rows] if axis == Axis.ROWS else self.values[rows:]
+
+    # -- collecting ------------------------------------------------------------------------
+
+    def collect_points(
+        self,
+        columns: IntArray,
+        rows: IntArray,
+        checks: FloatArray | None = None,
+        weights: FloatArray | None = None,
+    ) -> None:
+        """Count points: one counter for the row and one for the column of each.
+
+        Parameters
+        ----------
+        columns, rows
+            The points' cells in the grid, all within this partition.
+        checks
+            The candidate queries that each was checked against, if the application says.
+        weights
+            How many points each entry stands for, 1 by default.
+        """
+        _collect_points(
+            self.values, columns, rows, _or_empty(checks), _or_empty(weights), self.cells
+        )
+
+    def collect_queries(self, queries: QueryCells) -> None:
+        """Count new queries, already clipped to this partition."""
+        _collect_queries(self.values, *queries[:4], self.cells)
+
+    def remove_queries(self, queries: QueryCells) -> None:
+        """Take out queries that were unregistered or have expired, clipped to this partition.
+
+        They stay in what the round received (R), because they did arrive.
+        """
+        gone = Statistics(self.cells)
+        gone.collect_queries(queries)
+        gone.close_round()
+        self.values[:, Q] -= gone.values[:, Q]
+        self.values[:, SPAN_Q] -= gone.values[:, SPAN_Q]
+
+    def expire_points(self, columns: IntArray, rows: IntArray) -> None:
+        """Take out points that left the window; for use with ``close_round(KEEP)``."""
+        gone = Statistics(self.cells)
+        gone.collect_points(columns, rows)
+        gone.close_round()
+        self.values[:, N] -= gone.values[:, N]
+
+    def close_round(self, fade: float = HALVE, forget_jumps: bool = False) -> RoundTotals:
+        """Fold the collectors into the statistics and reset them: Algorithm 2, updateStat.
+
+        One pass over rows and columns.
+
+        Parameters
+        ----------
+        fade
+            Multiplies the old N (and checks) before the new are added.
+        forget_jumps
+            Differs from the paper: where what arrived is far from what the past leads one
+            to expect, the past is dropped and the round stands for it. A hotspot is then
+            seen in full after one round instead of half.
+        """
+        if forget_jumps and fade < 1.0 and self._jumped(1.0 - fade):
+            # N settles at N' / (1 - fade); keep to that scale.
+            totals = _close_round(self.values, self.cells.rows, 0.0, 1.0 / (1.0 - fade))
+        else:
+            totals = _close_round(self.values, self.cells.rows, fade, 1.0)
+        return RoundTotals(*totals)
+
+    def _jumped(self, per_round: float) -> bool:
+        """Whether points or checks of this round are out of line with the past."""
+        new = self.lines(Axis.ROWS)[:, [N_NEW, CHECKS_NEW]].sum(axis=0)
+        usual = self.values[-1, [N, CHECKS]] * per_round
+        points = max(float(usual[0]), 1.0)
+        # Four standard deviations of a Poisson count, and a quarter besides.
+        allowed = usual * (4.0 / np.sqrt(points) + JUMP)
+        return bool((np.abs(new - usual) > allowed).any())
+
+    # -- reading ---------------------------------------------------------------------------
+
+    @property
+    def points(self) -> float:
+        """N(p)."""
+        return float(self.values[-1, N])
+
+    @property
+    def queries(self) -> float:
+        """Q(p)."""
+        return float(self.values[-1, Q])
+
+    @property
+    def received(self) -> float:
+        """R(p)."""
+        return float(self.values[-1, R])
+
+    @property
+    def checks(self) -> float:
+        """Candidates checked in p."""
+        return float(self.values[-1, CHECKS])
+
+    def points_in(self, axis: Axis, start: int, stop: int) -> float:
+        """N of lines ``start`` to ``stop - 1``."""
+        return self._sum(axis, N, start, stop)
+
+    def queries_in(self, axis: Axis, start: int, stop: int) -> float:
+        """Q of lines ``start`` to ``stop - 1``: those that start there or reach the first."""
+        return self._sum(axis, Q, start, stop) + float(self.lines(axis)[start, SPAN_Q])
+
+    def received_in(self, axis: Axis, start: int, stop: int) -> float:
+        """R of lines ``start`` to ``stop - 1``."""
+        return self._sum(axis, R, start, stop) + float(self.lines(axis)[start, PRE_SPAN_Q])
+
+    def checks_in(self, axis: Axis, start: int, stop: int) -> float:
+        """Candidates checked on lines ``start`` to ``stop - 1``."""
+        return self._sum(axis, CHECKS, start, stop)
+
+    def _sum(self, axis: Axis, field: int, start: int, stop: int) -> float:
+        lines = self.lines(axis)
+        before = float(lines[start - 1, field]) if start else 0.0
+        return float(lines[stop - 1, field]) - before
+
+    # -- splitting, merging, sharing -------------------------------------------------------
+
+    def restricted_to(self, cells: CellRect, queries: QueryCells | None = None) -> Statistics:
+        """Return the statistics of a part of this partition.
+
+        Along a cut they are exact. Across it they are not determined by what is known: the
+        column marginals of a band of rows are estimated as the whole's, scaled by the band's
+        share. Where the band has T of N points, no prefix is off by more than T (N - T) / N,
+        at most N / 4, and since old counts fade by half, the error halves every round.
+
+        Parameters
+        ----------
+        cells
+            The part.
+        queries
+            The queries of the part, clipped to it: with them Q and spanQ are recounted
+            exactly. R lives for one round and stays scaled.
+        """
+        if not self.cells.contains(cells):
+            raise GeometryError(f"{cells} is not a part of {self.cells}")
+        part = self._cut(Axis.ROWS, cells)._cut(Axis.COLUMNS, cells)
+        if queries is not None:
+            part._recount(queries)
+        return part
+
+    def scaled(self, factor: float) -> Statistics:
+        """Return the statistics when only this share of the points arrives (queries stay)."""
+        values = self.values.copy()
+        values[:, [N, R, CHECKS, N_NEW, CHECKS_NEW]] *= factor
+        return Statistics(self.cells, values)
+
+    @classmethod
+    def joined(
+        cls, parts: list[Statistics], cells: CellRect, queries: QueryCells | None = None
+    ) -> Statistics:
+        """Return the statistics of partitions that together tile ``cells``.
+
+        Points, arrivals and checks add up exactly. Queries that reach from one part into
+        another are counted in both, so Q is an upper bound unless ``queries``, those of the
+        whole, are given to recount it.
+        """
+        per_line = np.zeros((cells.rows + cells.columns, FIELDS))
+        for part in parts:
+            row = part.cells.row_start - cells.row_start
+            column = part.cells.col_start - cells.col_start + cells.rows
+            per_line[row : row + part.cells.rows] += _per_line(part.lines(Axis.ROWS))
+            per_line[column : column + part.cells.columns] += _per_line(part.lines(Axis.COLUMNS))
+        whole = cls(cells, per_line)
+        for axis in Axis:
+            lines = whole.lines(axis)
+            lines[:, _CUMULATIVE] = lines[:, _CUMULATIVE].cumsum(axis=0)
+        if queries is not None:
+            whole._recount(queries)
+        return whole
+
+    def _cut(self, axis: Axis, cells: CellRect) -> Statistics:
+        """Keep the lines of ``axis`` that ``cells`` has; scale the other axis."""
+        if axis == Axis.ROWS:
+            start = cells.row_start - self.cells.row_start
+            stop = start + cells.rows
+            kept = self.cells._replace(row_start=cells.row_start, row_stop=cells.row_stop)
+        else:
+            start = cells.col_start - self.cells.col_start
+            stop = start + cells.columns
+            kept = self.cells._replace(col_start=cells.col_start, col_stop=cells.col_stop)
+        if kept == self.cells:
+            return self
+        along = self.lines(axis)[start:stop].copy()
+        if start:
+            along[:, _CUMULATIVE] -= self.lines(axis)[start - 1, _CUMULATIVE]
+            # Queries that reach the first line from outside start there now.
+            along[:, Q] += along[0, SPAN_Q]
+            along[:, R] += along[0, PRE_SPAN_Q]
+            along[0, Q_NEW] += along[0, SPAN_Q_NEW]
+            along[0, [SPAN_Q, PRE_SPAN_Q, SPAN_Q_NEW]] = 0.0
+        across = self.lines(Axis.COLUMNS if axis == Axis.ROWS else Axis.ROWS).copy()
+        across *= _shares(along, self.lines(axis))
+        both = (along, across) if axis == Axis.ROWS else (across, along)
+        return Statistics(kept, np.concatenate(both))
+
+    def _recount(self, queries: QueryCells) -> None:
+        exact = Statistics(self.cells)
+        exact.collect_queries(queries)
+        exact.close_round()
+        self.values[:, [Q, SPAN_Q]] = exact.values[:, [Q, SPAN_Q]]
+
+
+_CUMULATIVE = [N, Q, R, CHECKS]
+
+
+def _totals(lines: FloatArray) -> FloatArray:
+    """Total of every field over the lines; spans are scaled as what they span."""
+    totals: FloatArray = lines.sum(axis=0)
+    totals[_CUMULATIVE] = lines[-1, _CUMULATIVE]
+    totals[SPAN_Q], totals[PRE_SPAN_Q] = totals[Q], totals[R]
+    totals[SPAN_Q_NEW] = totals[Q_NEW]
+    return totals
+
+
+def _shares(part: FloatArray, whole: FloatArray) -> FloatArray:
+    """Which share of each field the part has, 0 where there is nothing."""
+    of_part, of_whole = _totals(part), _totals(whole)
+    shares: FloatArray = np.zeros(FIELDS)
+    return np.divide(of_part, of_whole, out=shares, where=of_whole > 0)
+
+
+def _per_line(lines: FloatArray) -> FloatArray:
+    """Undo the running sums."""
+    single: FloatArray = lines.copy()
+    single[1:, _CUMULATIVE] -= lines[:-1, _CUMULATIVE]
+    return single
+
+
+def _or_empty(values: FloatArray | None) -> FloatArray:
+    return np.empty(0) if values is None else np.asarray(values, dtype=np.float64)
+
+
+@compiled
+def _collect_points(
+    values: FloatArray,
+    columns: IntArray,
+    rows: IntArray,
+    checks: FloatArray,
+    weights: FloatArray,
+    cells: CellRect,
+) -> None:
+    first_column = (cells.row_stop - cells.row_start) - cells.col_start
+    for i in range(len(columns)):
+        row = rows[i] - cells.row_start
+        column = columns[i] + first_column
+        weight = weights[i] if len(weights) else 1.0
+        values[row, N_NEW] += weight
+        values[column, N_NEW] += weight
+        if len(checks):
+            values[row, CHECKS_NEW] += weight * checks[i]
+            values[column, CHECKS_NEW] += weight * checks[i]
+
+
+@compiled
+def _collect_queries(
+    values: FloatArray,
+    col_start: IntArray,
+    row_start: IntArray,
+    col_stop: IntArray,
+    row_stop: IntArray,
+    cells: CellRect,
+) -> None:
+    first_column = (cells.row_stop - cells.row_start) - cells.col_start
+    for i in range(len(col_start)):
+        row = row_start[i] - cells.row_start
+        column = col_start[i] + first_column
+        values[row, Q_NEW] += 1.0
+        values[column, Q_NEW] += 1.0
+        for line in range(row + 1, row_stop[i] - cells.row_start):
+            values[line, SPAN_Q_NEW] += 1.0
+        for line in range(column + 1, col_stop[i] + first_column):
+            values[line, SPAN_Q_NEW] += 1.0
+
+
+@compiled
+def _close_round(
+    values: FloatArray, rows: int, fade: float, weight: float
+) -> tuple[float, float, float]:
+    sum_n = sum_q = sum_checks = 0.0
+    for i in range(len(values)):
+        if i == rows:
+            sum_n = sum_q = sum_checks = 0.0
+        line = values[i]
+        sum_n += line[N_NEW]
+        sum_q += line[Q_NEW]
+        sum_checks += line[CHECKS_NEW]
+        line[N] = line[N] * fade + sum_n * weight
+        line[CHECKS] = line[CHECKS] * fade + sum_checks * weight
+        line[Q] += sum_q
+        line[R] = sum_n + sum_q
+        line[PRE_SPAN_Q] = line[SPAN_Q_NEW]
+        line[SPAN_Q] += line[SPAN_Q_NEW]
+        line[N_NEW] = line[Q_NEW] = line[SPAN_Q_NEW] = line[CHECKS_NEW] = 0.0
+    return sum_n, sum_q, sum_checks

@@ -1,0 +1,298 @@
+"""The load-balancing unit above one executor, as a state machine.
+
+Owns the executor's HashMap of partitions with their statistics, and what it says to the
+Coordinator and to other units. It must not know how messages travel or where queries live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sparkswarm.config import SwarmConfig
+from sparkswarm.errors import ProtocolError
+from sparkswarm.protocol.cost import CostModel, WorkModel, make_cost_model
+from sparkswarm.protocol.geometry import FloatArray, IntArray, QueryCells
+from sparkswarm.protocol.global_index import IdArray
+from sparkswarm.protocol.learning import PriceLearner
+from sparkswarm.protocol.merge import find_merges
+from sparkswarm.protocol.messages import (
+    CloseRound,
+    CostReport,
+    IdGrant,
+    IdRequest,
+    Message,
+    NothingFeasible,
+    PlanChange,
+    Proposal,
+    ReduceRequest,
+    Refused,
+    TakenOver,
+    Takeover,
+)
+from sparkswarm.protocol.partition import Change, ChangeKind, Partition, merged, reowned
+from sparkswarm.protocol.reduction import Holding, Receiver, Rules, Search, inherited
+from sparkswarm.protocol.sharing import COOL, owners_needed
+from sparkswarm.protocol.statistics import Statistics
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A proposal that waits for its receivers."""
+
+    proposal: Proposal
+    waiting: set[int]
+
+
+class LoadBalancingUnit:
+    """One executor's side of the protocol (paper, "SWARM Architecture").
+
+    Parameters
+    ----------
+    executor
+        Its id.
+    partitions
+        What it starts with.
+    config
+        The settings.
+    queries_of
+        Optional: gives the continuous queries of a partition, clipped to it, so that their
+        statistics can be recounted exactly after a split or a merge. Without it they are
+        estimated.
+    """
+
+    def __init__(
+        self,
+        executor: int,
+        partitions: Iterable[Partition],
+        config: SwarmConfig,
+        queries_of: Callable[[Partition], QueryCells] | None = None,
+    ) -> None:
+        self.executor = executor
+        self.model: CostModel = make_cost_model(config.cost_model)
+        self._config = config
+        self._queries_of = queries_of
+        self._held = {p.id: Holding(p, Statistics(p.cells)) for p in partitions}
+        self._incoming: dict[int, Statistics] = {}
+        self._pending: _Pending | None = None
+        self._learner: PriceLearner | None = None
+        if isinstance(self.model, WorkModel):
+            self._learner = PriceLearner(self.model.per_point, self.model.per_check)
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """The partitions under its control."""
+        return [held.partition for held in self._held.values()]
+
+    def statistics(self, partition_id: int) -> Statistics:
+        """Return the statistics of one of its partitions."""
+        if partition_id not in self._held:
+            raise ProtocolError(f"executor {self.executor} does not hold partition {partition_id}")
+        return self._held[partition_id].statistics
+
+    # -- collecting ------------------------------------------------------------------------
+
+    def collect_points(
+        self,
+        partition: IdArray,
+        columns: IntArray,
+        rows: IntArray,
+        checks: FloatArray | None = None,
+        weights: FloatArray | None = None,
+    ) -> None:
+        """Find each point's partition and collect its statistics."""
+        order = np.argsort(partition, kind="stable")
+        ids, starts = np.unique(partition[order], return_index=True)
+        for partition_id, which in zip(ids, np.split(order, starts[1:]), strict=True):
+            self.statistics(int(partition_id)).collect_points(
+                columns[which],
+                rows[which],
+                None if checks is None else checks[which],
+                None if weights is None else weights[which],
+            )
+
+    def collect_queries(self, partition_id: int, queries: QueryCells) -> None:
+        """Count new queries of a partition."""
+        held = self.statistics(partition_id)
+        held.collect_queries(queries.clipped(held.cells))
+
+    def remove_queries(self, partition_id: int, queries: QueryCells) -> None:
+        """Take queries of a partition out of the statistics."""
+        held = self.statistics(partition_id)
+        held.remove_queries(queries.clipped(held.cells))
+
+    # -- the protocol ----------------------------------------------------------------------
+
+    def handle(self, message: Message) -> list[Message]:
+        """Take one message and return what to send."""
+        match message:
+            case CloseRound():
+                return self._close_round(message)
+            case ReduceRequest():
+                return self._reduce(message)
+            case Takeover():
+                for partition, statistics in zip(
+                    message.partitions, message.statistics, strict=True
+                ):
+                    self._incoming[partition.id] = statistics
+                return [TakenOver(self.executor, message.m_high, message.round)]
+            case TakenOver():
+                return self._taken_over(message)
+            case IdGrant():
+                return self._tidy(message)
+            case PlanChange():
+                for change in message.changes:
+                    self._apply(change)
+                return []
+            case Refused():
+                return []
+        raise ProtocolError(f"a load-balancing unit cannot handle {message!r}")
+
+    def _close_round(self, message: CloseRound) -> list[Message]:
+        """Close the statistics and report the cost (figure "Workflow of load balancing")."""
+        self._incoming.clear()
+        self._pending = None
+        points = checks = 0.0
+        for held in self._held.values():
+            totals = held.statistics.close_round(
+                self._config.fade, forget_jumps=self._config.cost_model == "work"
+            )
+            points += totals.points
+            checks += totals.checks
+        if message.busy is not None and self._learner is not None:
+            self._learner.observe(points, checks, message.busy)
+            per_point, per_check = self._learner.prices
+            self.model = replace(self.model, per_point=per_point, per_check=per_check)  # type: ignore[type-var]
+        numerator = sum(self.model.numerator(h.statistics) for h in self._held.values())
+        received = sum(held.statistics.received for held in self._held.values())
+        messages: list[Message] = [CostReport(self.executor, message.round, numerator, received)]
+        wanted = len(self._shared_and_cool())
+        if self._config.merge_every and message.round % self._config.merge_every == 0:
+            wanted += len(find_merges(self.partitions))
+        if wanted:
+            messages.append(IdRequest(self.executor, message.round, wanted))
+        return messages
+
+    def _reduce(self, request: ReduceRequest) -> list[Message]:
+        """Search for a workload reduction and send the partitions to their new owners."""
+        search = Search(
+            m_high=self.executor,
+            holdings=list(self._held.values()),
+            model=self.model,
+            system_received=request.system_received,
+            fresh_id=request.fresh_ids[0],
+            rules=Rules(
+                min_gain=self._config.min_gain / 10,
+                payback_rounds=self._config.payback_rounds,
+                shared_cells=self._config.shared_cells,
+            ),
+        )
+        search.run(
+            [
+                Receiver(m_low, c_low)
+                for m_low, c_low in zip(request.m_lows, request.c_lows, strict=True)
+            ]
+        )
+        if not search.changes:
+            reason = "; ".join(search.refusals) or "it holds nothing that could move"
+            return [NothingFeasible(self.executor, request.round, reason)]
+        proposal = Proposal(
+            executor=self.executor,
+            round=request.round,
+            changes=tuple(search.changes),
+            moved=tuple((t.m_low, t.cost) for t in search.transfers),
+            reason="; ".join(f"{t.cost:.4g} to {t.m_low}: {t.reason}" for t in search.transfers),
+        )
+        takeovers = self._takeovers(proposal)
+        self._pending = _Pending(proposal, {int(t.to) for t in takeovers})
+        return list(takeovers)
+
+    def _takeovers(self, proposal: Proposal) -> list[Takeover]:
+        """Return one message for each executor that gets partitions it did not hold."""
+        parcels: dict[int, list[tuple[Partition, Statistics]]] = {}
+        for change in proposal.changes:
+            for created in change.created:
+                for owner in set(created.owners) - set(change.retired[0].owners):
+                    parcels.setdefault(owner, []).append(
+                        (created, self._inherited(created, change.retired))
+                    )
+        return [
+            Takeover(
+                m_high=self.executor,
+                to=m_low,
+                round=proposal.round,
+                partitions=tuple(partition for partition, _ in parcel),
+                statistics=tuple(statistics for _, statistics in parcel),
+            )
+            for m_low, parcel in sorted(parcels.items())
+        ]
+
+    def _taken_over(self, message: TakenOver) -> list[Message]:
+        """Report to the Coordinator once every receiver has everything."""
+        if self._pending is None or message.round != self._pending.proposal.round:
+            return []
+        self._pending.waiting.discard(message.m_low)
+        if self._pending.waiting:
+            return []
+        proposal, self._pending = self._pending.proposal, None
+        return [proposal]
+
+    def _apply(self, change: Change) -> None:
+        """Follow a change of the plan."""
+        for created in change.created:
+            if self.executor in created.owners:
+                statistics = self._incoming.pop(created.id, None) or self._inherited(
+                    created, change.retired
+                )
+                self._held[created.id] = Holding(created, statistics)
+        for retired in change.retired:
+            self._held.pop(retired.id, None)
+
+    def _inherited(self, created: Partition, retired: tuple[Partition, ...]) -> Statistics:
+        """Work out the statistics of a new partition from the ones it replaces."""
+        old = [self._held[p.id] for p in retired if p.id in self._held]
+        if not old:
+            return Statistics(created.cells)
+        queries = self._queries_of(created) if self._queries_of else None
+        if len(retired) > 1:
+            return Statistics.joined([h.statistics for h in old], created.cells, queries)
+        return inherited(created, old[0], queries)
+
+    # -- tidying up: merging and un-sharing --------------------------------------------------
+
+    def _shared_and_cool(self) -> list[Holding]:
+        """Return the shared cells this unit leads whose load no longer needs all its owners.
+
+        Only a first guess from its own load; the grant brings the mean to decide with.
+        """
+        own = sum(self.model.numerator(h.statistics) for h in self._held.values())
+        return [
+            held
+            for held in self._held.values()
+            if held.partition.is_shared
+            and held.partition.owners[0] == self.executor
+            and self.model.numerator(held.statistics) <= COOL * own
+        ]
+
+    def _tidy(self, grant: IdGrant) -> list[Message]:
+        """Use granted ids to un-share what has cooled down and merge what fits together."""
+        fresh_id = grant.first_id
+        changes: list[Change] = []
+        for held in self._shared_and_cool():
+            share = self.model.cost(self.model.numerator(held.statistics), grant.system_received)
+            owners = held.partition.owners
+            needed = owners_needed(share * len(owners), COOL * grant.mean_cost)
+            if needed < len(owners):
+                changes.append(reowned(held.partition, owners[:needed], fresh_id))
+                fresh_id += 1
+        if self._config.merge_every and grant.round % self._config.merge_every == 0:
+            for merge in find_merges(self.partitions):
+                changes.append(merged(merge.partitions, merge.cells, fresh_id))
+                fresh_id += 1
+        if not changes:
+            return []
+        count = sum(change.kind is ChangeKind.UNSHARE for change in changes)
+        reason = f"tidying up: {count} cells cooled down, {len(changes) - count} merges"
+        return [Proposal(self.executor, grant.round, tuple(changes), (), reason)]
