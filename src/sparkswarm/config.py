@@ -65,7 +65,7 @@ class SwarmConfig:
         20, "Five stages: flip after the same decision so many times.", "rounds", low=1
     )
     min_gain: float = _setting(
-        0.03,
+        0.02,
         "Gain: rebalance when the slowest executor is predicted to get faster by more.",
         "fraction",
         low=0.0,

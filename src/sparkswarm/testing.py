@@ -22,7 +22,7 @@ from sparkswarm.protocol.messages import (
     Message,
     PlanChange,
 )
-from sparkswarm.protocol.partition import Partition
+from sparkswarm.protocol.partition import Change, Partition
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.protocol.unit import LoadBalancingUnit
 
@@ -43,6 +43,8 @@ class LocalSwarm:
     ----------
     journal
         Every decision so far, with its reason.
+    changes
+        The changes of the plan in the last round.
     sent
         Every message so far, if ``keep_messages``.
     """
@@ -63,6 +65,7 @@ class LocalSwarm:
         ]
         self.journal: list[Logged] = []
         self.sent: list[Message] = []
+        self.changes: list[Change] = []
         self._keep = keep_messages
 
     @property
@@ -73,6 +76,7 @@ class LocalSwarm:
     def close_round(self, number: int, busy: Mapping[int, float] | None = None) -> list[Logged]:
         """End a round everywhere and let the protocol talk until it falls silent."""
         before = len(self.journal)
+        self.changes.clear()
         busy = busy or {}
         self.deliver(CloseRound(m, number, busy.get(m)) for m in range(len(self.units)))
         return self.journal[before:]
@@ -90,6 +94,7 @@ class LocalSwarm:
                 queue.extend(self.coordinator.handle(message))
             elif message.to == EVERYONE:
                 assert isinstance(message, PlanChange)
+                self.changes += message.changes
                 for change in message.changes:
                     self.index.apply(change)
                 for unit in self.units:

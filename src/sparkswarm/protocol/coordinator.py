@@ -7,7 +7,7 @@ a statistic. Every decision leaves a :class:`Logged` with its reason.
 from __future__ import annotations
 
 from sparkswarm.config import SwarmConfig
-from sparkswarm.errors import PlanError, ProtocolError
+from sparkswarm.errors import ProtocolError
 from sparkswarm.protocol.cost import make_cost_model
 from sparkswarm.protocol.damping import Damping
 from sparkswarm.protocol.decision import (
@@ -30,7 +30,8 @@ from sparkswarm.protocol.messages import (
     Refused,
     ReportsDue,
 )
-from sparkswarm.protocol.pairing import Group, pair
+from sparkswarm.protocol.pairing import Group, level, pair
+from sparkswarm.protocol.partition import Change, Partition
 from sparkswarm.protocol.plan import Plan
 
 PIECES_PER_PAIR = 5
@@ -149,13 +150,13 @@ class Coordinator:
             self._asked[group.m_high] = request
             self._tried.add(group.m_high)
             messages.append(request)
-            lows = ", ".join(f"{m} at {self._costs[m]:.4g}" for m in group.m_lows)
+            even = level(self._costs[group.m_high], group.c_lows)
+            lows = ", ".join(f"{self._costs[m]:.4g}" for m in group.m_lows)
             messages.append(
                 Logged(
                     self._round,
                     f"ask {group.m_high} to give to {', '.join(map(str, group.m_lows))}",
-                    f"it costs {self._costs[group.m_high]:.4g}, they {lows}; "
-                    f"level {group.level:.4g}",
+                    f"it costs {self._costs[group.m_high]:.4g}, they {lows}; level {even:.4g}",
                 )
             )
         return messages
@@ -168,7 +169,7 @@ class Coordinator:
             m_high=group.m_high,
             round=self._round,
             m_lows=group.m_lows,
-            c_lows=tuple(self._costs[m] for m in group.m_lows),
+            c_lows=group.c_lows,
             system_received=self._system_received,
             fresh_ids=tuple(ids[i * each] for i in range(len(group.m_lows))),
         )
@@ -179,32 +180,49 @@ class Coordinator:
         return ids
 
     def _proposal(self, proposal: Proposal) -> list[Message]:
-        """Check a proposal and publish it, or refuse it with the reason."""
-        try:
-            self._check_ids(proposal)
-            self.plan = self.plan.apply(proposal.changes)
-        except PlanError as error:
-            return [
-                Refused(proposal.executor, proposal.round, str(error)),
-                Logged(proposal.round, f"refused what {proposal.executor} proposed", str(error)),
-            ]
+        """Publish what fits the plan of a proposal, and refuse the rest with the reason."""
         self._asked.pop(proposal.executor, None)
-        for m_low, cost in proposal.moved:
-            self._damping.expect(proposal.executor, m_low, cost)
-        what = "; ".join(change.describe() for change in proposal.changes)
-        return [
-            PlanChange(self.plan.version, proposal.changes),
-            Logged(proposal.round, what, proposal.reason),
-        ]
-
-    def _check_ids(self, proposal: Proposal) -> None:
-        if proposal.round != self._round:
-            raise PlanError(f"it belongs to round {proposal.round}, this is {self._round}")
         granted = self._granted.pop(proposal.executor, range(0))
+        messages: list[Message] = []
+        accepted: list[Change] = []
+        current = set(self.plan.partitions)
         for change in proposal.changes:
-            for partition in change.created:
-                if partition.id not in granted:
-                    raise PlanError(f"id {partition.id} was not granted to {proposal.executor}")
+            refusal = self._why_not(change, proposal, current, granted)
+            if refusal is None:
+                accepted.append(change)
+                current = current.difference(change.retired).union(change.created)
+            else:
+                what = f"refused {change.describe()}"
+                messages += [
+                    Refused(proposal.executor, proposal.round, change, refusal),
+                    Logged(proposal.round, what, refusal),
+                ]
+        if accepted:
+            self.plan = self.plan.apply(accepted)
+            for m_low, cost in proposal.moved:
+                self._damping.expect(proposal.executor, m_low, cost)
+            what = "; ".join(change.describe() for change in accepted)
+            messages += [
+                PlanChange(self.plan.version, tuple(accepted)),
+                Logged(proposal.round, what, proposal.reason),
+            ]
+        return messages
+
+    def _why_not(
+        self, change: Change, proposal: Proposal, current: set[Partition], granted: range
+    ) -> str | None:
+        """Say why a change cannot be made, or None.
+
+        The owners of a shared partition may propose different changes to it in one round:
+        the first to arrive is made.
+        """
+        if proposal.round != self._round:
+            return f"it belongs to round {proposal.round}, this is round {self._round}"
+        if not current.issuperset(change.retired):
+            return "the plan has changed since"
+        if not all(partition.id in granted for partition in change.created):
+            return f"its ids were not granted to {proposal.executor}"
+        return None
 
     def _next_machine(self, answer: NothingFeasible) -> list[Message]:
         """Try the next most loaded machine with the same receivers."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from sparkswarm.protocol.pairing import predicted_slowest
-
 
 class Verdict(Enum):
     """The two decisions a Coordinator can take."""
@@ -113,7 +111,7 @@ class FiveStages:
         return Decision(self.verdict, reason)
 
 
-CHANCE = 2.0
+CHANCE = 3.0
 """Standard deviations of a Poisson count: differences below that are chance."""
 
 
@@ -121,7 +119,7 @@ def gain_worth_having(min_gain: float, executors: int, received: float) -> float
     """Return the smallest predicted gain to act on.
 
     At least ``min_gain``, and more where so little arrived at an executor that chance alone
-    makes loads differ: two standard deviations of what an executor receives in a round.
+    makes loads differ: three standard deviations of what an executor receives in a round.
     """
     return max(min_gain, CHANCE / math.sqrt(max(1.0, received / max(1, executors))))
 
@@ -130,20 +128,20 @@ class PredictedGain:
     """Rebalance when the slowest executor is predicted to get faster by enough.
 
     Differs from the paper, whose five stages need several rounds to leave "do nothing" and
-    read R(S), a measure of what arrives, as throughput. The prediction supposes that load
-    can be divided at will, which shared cells make nearly true; where it is not, the
-    executor asked finds nothing feasible and says so.
+    read R(S), a measure of what arrives, as throughput. The prediction is the mean: load
+    divides at will, which shared cells make nearly true. Where it does not, the executor
+    that is asked finds nothing feasible and says so.
     """
 
     def __init__(self, min_gain: float = 0.05) -> None:
         self.min_gain = min_gain
 
     def decide(self, costs: Sequence[float], throughput: float) -> Decision:
-        """Compare the slowest executor now with the slowest after levelling."""
+        """Compare the slowest executor with the mean, where all would be."""
         slowest = max(costs, default=0.0)
         if slowest <= 0:
             return Decision(Verdict.DO_NOTHING, "no executor has any load")
-        after = predicted_slowest(costs)
+        after = sum(costs) / len(costs)
         gain = 1.0 - after / slowest
         needed = gain_worth_having(self.min_gain, len(costs), throughput)
         verdict = Verdict.REBALANCE if gain > needed else Verdict.DO_NOTHING

@@ -167,14 +167,36 @@ class QueryCells(NamedTuple):
             self.fault[which],
         )
 
+    def overlapping(self, cells: CellRect) -> npt.NDArray[np.bool_]:
+        """Say which queries overlap ``cells``."""
+        return (
+            (self.col_start < cells.col_stop)
+            & (self.row_start < cells.row_stop)
+            & (self.col_stop > cells.col_start)
+            & (self.row_stop > cells.row_start)
+        )
+
     def clipped(self, cells: CellRect) -> QueryCells:
         """Return the queries that overlap ``cells``, each cut down to the part inside."""
-        col_start = np.maximum(self.col_start, cells.col_start)
-        row_start = np.maximum(self.row_start, cells.row_start)
-        col_stop = np.minimum(self.col_stop, cells.col_stop)
-        row_stop = np.minimum(self.row_stop, cells.row_stop)
-        inside = (col_start < col_stop) & (row_start < row_stop)
-        return QueryCells(col_start, row_start, col_stop, row_stop, self.fault).take(inside)
+        inside = self.take(self.overlapping(cells))
+        return QueryCells(
+            np.maximum(inside.col_start, np.int32(cells.col_start)),
+            np.maximum(inside.row_start, np.int32(cells.row_start)),
+            np.minimum(inside.col_stop, np.int32(cells.col_stop)),
+            np.minimum(inside.row_stop, np.int32(cells.row_stop)),
+            inside.fault,
+        )
+
+    @classmethod
+    def joined(cls, parts: list[QueryCells]) -> QueryCells:
+        """Put several lots of queries one after another."""
+        return cls(
+            np.concatenate([part.col_start for part in parts]),
+            np.concatenate([part.row_start for part in parts]),
+            np.concatenate([part.col_stop for part in parts]),
+            np.concatenate([part.row_stop for part in parts]),
+            np.concatenate([part.fault for part in parts]),
+        )
 
     @classmethod
     def of(cls, rects: list[CellRect]) -> QueryCells:

@@ -77,8 +77,9 @@ class GlobalIndex:
         capacity = max(16, 2 * len(plan.partitions))
         self._ids: IdArray = np.full(capacity, -1, dtype=np.int64)
         self._rects: IntArray = np.zeros((capacity, 4), dtype=np.int32)
-        self._owners: IntArray = np.zeros((capacity, 1), dtype=np.int32)
-        self._shares: IntArray = np.ones(capacity, dtype=np.int32)
+        # The owner of each ticket; one ticket is enough where there is one owner.
+        self._tickets: IntArray = np.zeros((capacity, 1), dtype=np.int32)
+        self._ticket_count: IntArray = np.ones(capacity, dtype=np.int32)
         for partition in plan.partitions:
             self._cells[partition.cells.slices] = self._add(partition)
 
@@ -97,8 +98,8 @@ class GlobalIndex:
         x, y
             Coordinates. A point with a NaN, infinite or outside coordinate gets -1.
         keys
-            A hash of each point's id. It chooses among the owners of a shared partition,
-            so the same point always goes to the same owner. Defaults to the position.
+            A hash of each point's id. It draws the ticket in a shared partition, so the
+            same point always goes to the same owner. Defaults to the position.
         """
         x = np.ascontiguousarray(x, dtype=np.float64)
         y = np.ascontiguousarray(y, dtype=np.float64)
@@ -107,8 +108,11 @@ class GlobalIndex:
         if not len(x) == len(y) == len(keys):
             raise PlanError(f"arrays differ in length: {len(x)}, {len(y)}, {len(keys)}")
         return RoutedPoints(
-            *_route(x, y, keys, self.grid.scale, self._cells, self._ids, self._owners, self._shares)
-        )
+            *_route(
+                x, y, keys, self.grid.scale,
+                self._cells, self._ids, self._tickets, self._ticket_count,
+            )
+        )  # fmt: skip
 
     def overlaps(self, queries: QueryCells) -> Overlaps:
         """Find the partitions that each query overlaps: Algorithm 1, queryOverlap.
@@ -141,11 +145,13 @@ class GlobalIndex:
         start, partition = self.overlaps(queries)
         query = np.repeat(np.arange(len(start) - 1), np.diff(start))
         ids, where = np.unique(partition, return_inverse=True)
-        slots = np.array([self._slot_of[int(i)] for i in ids], dtype=np.int64)[where]
-        shares = self._shares[slots]
-        rows = np.repeat(np.arange(len(partition)), shares)
-        turn = np.arange(len(rows)) - np.repeat(np.cumsum(shares) - shares, shares)
-        return RoutedQueries(query[rows], partition[rows], self._owners[slots[rows], turn])
+        owners = [self._partitions[int(i)].owners for i in ids]
+        counts = np.array([len(of_one) for of_one in owners], dtype=np.int64)
+        flat = np.array([owner for of_one in owners for owner in of_one], dtype=np.int32)
+        first, count = (np.cumsum(counts) - counts)[where], counts[where]
+        rows = np.repeat(np.arange(len(partition)), count)
+        turn = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+        return RoutedQueries(query[rows], partition[rows], flat[first[rows] + turn])
 
     # -- updating --------------------------------------------------------------------------
 
@@ -232,17 +238,19 @@ class GlobalIndex:
         if slot >= len(self._ids):
             self._ids = np.concatenate([self._ids, np.full_like(self._ids, -1)])
             self._rects = np.concatenate([self._rects, np.zeros_like(self._rects)])
-            self._owners = np.concatenate([self._owners, np.zeros_like(self._owners)])
-            self._shares = np.concatenate([self._shares, np.ones_like(self._shares)])
-        width = len(partition.owners)
-        if width > self._owners.shape[1]:
-            wider = np.zeros((len(self._owners), width), dtype=np.int32)
-            wider[:, : self._owners.shape[1]] = self._owners
-            self._owners = wider
+            self._tickets = np.concatenate([self._tickets, np.zeros_like(self._tickets)])
+            self._ticket_count = np.concatenate(
+                [self._ticket_count, np.ones_like(self._ticket_count)]
+            )
+        holders = np.repeat(partition.owners, partition.tickets or 1)
+        if len(holders) > self._tickets.shape[1]:
+            wider = np.zeros((len(self._tickets), len(holders)), dtype=np.int32)
+            wider[:, : self._tickets.shape[1]] = self._tickets
+            self._tickets = wider
         self._ids[slot] = partition.id
         self._rects[slot] = partition.cells
-        self._owners[slot, :width] = partition.owners
-        self._shares[slot] = width
+        self._tickets[slot, : len(holders)] = holders
+        self._ticket_count[slot] = len(holders)
         self._partitions[partition.id] = partition
         self._slot_of[partition.id] = slot
         return slot
@@ -256,8 +264,8 @@ def _route(
     scale: Scale,
     cells: IntArray,
     ids: IdArray,
-    owners: IntArray,
-    shares: IntArray,
+    tickets: IntArray,
+    ticket_count: IntArray,
 ) -> tuple[IdArray, IntArray, IntArray, IntArray]:
     n = len(x)
     out_partition = np.empty(n, dtype=np.int64)
@@ -273,9 +281,9 @@ def _route(
             out_owner[i] = -1
         else:
             slot = cells[row, column]
-            share = shares[slot]
+            count = ticket_count[slot]
             out_partition[i] = ids[slot]
-            out_owner[i] = owners[slot, keys[i] % share if share > 1 else 0]
+            out_owner[i] = tickets[slot, keys[i] % count if count > 1 else 0]
     return out_partition, out_owner, out_column, out_row
 
 

@@ -172,10 +172,11 @@ class PlanChange:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """To the proposer: the changes do not fit the plan any more; nothing was done."""
+    """To the proposer: this change was not made."""
 
     to: Address
     round: int
+    change: Change
     reason: str
 
 

@@ -1,84 +1,93 @@
 """Pairing: which executors give, and to whom.
 
-Owns the choice of m_high and m_low from the costs alone. An executor that gives to several
-levels itself with all of them: with receivers l1..lk it aims for (h + l1 + .. + lk) / (k + 1),
-which for one receiver is the paper's C_max = (C(m_high) - C(m_low)) / 2.
+Owns the choice of m_high and m_low from the costs alone. Two ways: the paper's, extended to
+several disjoint pairs, where the highest and the lowest meet in the middle; and its
+generalisation, where an executor may give to several and take from several, and all aim for
+the mean.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class Group(NamedTuple):
-    """One giver, the executors it gives to, and the cost at which all of them level."""
+    """One giver and the executors it gives to.
+
+    Attributes
+    ----------
+    m_high
+        The giver.
+    m_lows, c_lows
+        The receivers, and the cost each is to be reckoned with. For a pair of its own that
+        is C(m_low). Where a receiver is to get something from others too, what they bring
+        is counted in, so that every giver, levelling itself with its receivers, arrives at
+        the mean.
+    """
 
     m_high: int
     m_lows: tuple[int, ...]
-    level: float
+    c_lows: tuple[float, ...]
+
+
+def level(c_high: float, c_lows: Sequence[float]) -> float:
+    """Return the cost at which a giver and its receivers are even.
+
+    For one receiver, the distance to it is the paper's C_max = (C(m_high) - C(m_low)) / 2.
+    """
+    return (c_high + sum(c_lows)) / (len(c_lows) + 1)
 
 
 def pair(
     costs: Sequence[float],
     max_pairs: int,
-    max_receivers: int = 1,
+    max_receivers: int,
     tolerance: float = 0.0,
     givers: Sequence[int] | None = None,
     receivers: Sequence[int] | None = None,
 ) -> list[Group]:
-    """Choose givers and receivers, each executor in at most one group.
-
-    With ``max_pairs=1`` this is the paper's choice: the highest gives to the lowest. Each
-    further pair takes the executor that would be slowest after the pairs so far, and the
-    least loaded executor that is still free.
+    """Choose givers and receivers.
 
     Parameters
     ----------
     costs
         C(m) by executor id.
     max_pairs
-        (m_high, m_low) pairs in all.
+        (m_high, m_low) pairs in all; 1 is the paper's choice, the highest and the lowest.
     max_receivers
-        How many executors one may give to; 1 makes the pairs disjoint.
+        How many executors one may give to. With 1, pairs are disjoint and meet in the middle.
     tolerance
-        Stop when nobody is above the mean by more than this fraction.
+        Executors above the mean by no more than this fraction need not give.
     givers, receivers
         Restrict who may give and who may receive, all by default.
     """
+    mean = sum(costs) / len(costs)
     everyone = range(len(costs))
-    free = deque(sorted(everyone if receivers is None else receivers, key=lambda m: (costs[m], m)))
-    m_lows: dict[int, list[int]] = {m: [] for m in (everyone if givers is None else givers)}
-    levels = [(-costs[m], m) for m in m_lows]
-    heapq.heapify(levels)
-    enough = (1.0 + tolerance) * sum(costs) / len(costs) if tolerance else 0.0
-    groups: dict[int, Group] = {}
-    received: set[int] = set()
-    while levels and free and len(received) < max_pairs:
-        minus_level, m_high = heapq.heappop(levels)
-        m_low = free[0]
-        if -minus_level <= enough:
-            break
-        if m_high in received or len(m_lows[m_high]) == max_receivers:
-            continue
-        chosen = [*m_lows[m_high], m_low]
-        level = (costs[m_high] + sum(costs[m] for m in chosen)) / (len(chosen) + 1)
-        if m_low == m_high or m_low in groups or level >= -minus_level:
-            break
-        received.add(free.popleft())
-        m_lows[m_high] = chosen
-        groups[m_high] = Group(m_high, tuple(chosen), level)
-        heapq.heappush(levels, (-level, m_high))
-    return sorted(groups.values(), key=lambda group: (-costs[group.m_high], group.m_high))
-
-
-def predicted_slowest(costs: Sequence[float]) -> float:
-    """Return the cost of the slowest executor after as many pairs as it takes."""
-    groups = pair(costs, max_pairs=len(costs), max_receivers=len(costs))
-    after = list(costs)
-    for group in groups:
-        for m in (group.m_high, *group.m_lows):
-            after[m] = group.level
-    return max(after, default=0.0)
+    highs = sorted(everyone if givers is None else givers, key=lambda m: (-costs[m], m))
+    highs = [m for m in highs if costs[m] > mean * (1.0 + tolerance)]
+    lows = sorted(everyone if receivers is None else receivers, key=lambda m: (costs[m], m))
+    if max_receivers == 1:
+        return [
+            Group(m_high, (m_low,), (costs[m_low],))
+            for m_high, m_low in list(zip(highs, lows, strict=False))[:max_pairs]
+            if costs[m_low] < mean
+        ]
+    room = {m: mean - costs[m] for m in lows if costs[m] < mean}
+    groups = []
+    for m_high in highs:
+        surplus = costs[m_high] - mean
+        gifts: dict[int, float] = {}
+        for m_low in list(room):
+            if surplus <= 0 or max_pairs == 0 or len(gifts) == max_receivers:
+                break
+            gifts[m_low] = min(surplus, room[m_low])
+            surplus -= gifts[m_low]
+            room[m_low] -= gifts[m_low]
+            if room[m_low] <= 0:
+                del room[m_low]
+            max_pairs -= 1
+        if gifts:
+            c_lows = tuple(mean - gift for gift in gifts.values())
+            groups.append(Group(m_high, tuple(gifts), c_lows))
+    return groups

@@ -8,11 +8,19 @@ chain of partitions) and an index can be updated cell by cell.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from sparkswarm.errors import PlanError
 from sparkswarm.protocol.geometry import CellRect
+
+TICKETS = 64
+"""A shared partition's points are dealt out in so many tickets: an owner with 16 of them gets
+a quarter of the points. This is also how many owners there can be."""
+
+Shares = Mapping[int, int]
+"""Owners and their tickets; a single owner has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,8 @@ class Partition:
     owners
         One executor; several where the partition is shared: every owner holds all its
         queries, and each point goes to one of them by a hash.
+    tickets
+        How many tickets each owner has where the partition is shared, empty where not.
     parents
         The partitions that held these cells before (several after a merge, none at the start).
     previous_owners
@@ -37,6 +47,7 @@ class Partition:
     id: int
     cells: CellRect
     owners: tuple[int, ...]
+    tickets: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
     previous_owners: tuple[int, ...] = ()
 
@@ -45,11 +56,27 @@ class Partition:
             raise PlanError(f"partition {self.id} has no cells: {self.cells}")
         if not self.owners or len(set(self.owners)) != len(self.owners):
             raise PlanError(f"partition {self.id} needs distinct owners, got {self.owners}")
+        if not self.is_shared and self.tickets:
+            raise PlanError(f"partition {self.id} has one owner and no use for tickets")
+        if self.is_shared and (
+            len(self.tickets) != len(self.owners)
+            or min(self.tickets) < 1
+            or sum(self.tickets) != TICKETS
+        ):
+            raise PlanError(
+                f"partition {self.id} needs tickets for {len(self.owners)} owners, {TICKETS} "
+                f"in all, got {self.tickets}"
+            )
 
     @property
     def is_shared(self) -> bool:
         """Whether several executors serve it."""
         return len(self.owners) > 1
+
+    @property
+    def shares(self) -> dict[int, int]:
+        """The tickets of each owner."""
+        return dict(zip(self.owners, self.tickets or (TICKETS,), strict=True))
 
     @property
     def is_cell(self) -> bool:
@@ -111,34 +138,33 @@ def _names(partitions: tuple[Partition, ...]) -> str:
     return " ".join(f"p{p.id}@{'+'.join(map(str, p.owners))}" for p in partitions)
 
 
-def successor(
-    partition_id: int, cells: CellRect, owners: tuple[int, ...], *parents: Partition
-) -> Partition:
+def successor(partition_id: int, cells: CellRect, shares: Shares, *parents: Partition) -> Partition:
     """Return a partition that takes over cells of ``parents``, its lineage filled in."""
+    owners = tuple(owner for owner, tickets in shares.items() if tickets)
     previous = dict.fromkeys(owner for parent in parents for owner in parent.owners)
     return Partition(
         id=partition_id,
         cells=cells,
         owners=owners,
+        tickets=tuple(shares[owner] for owner in owners) if len(owners) > 1 else (),
         parents=tuple(parent.id for parent in parents),
         previous_owners=tuple(previous),
     )
 
 
 def moved(partition: Partition, giver: int, taker: int, fresh_id: int) -> Change:
-    """Give ``giver``'s responsibility (or its share of it) to ``taker``."""
-    owners = tuple(taker if owner == giver else owner for owner in partition.owners)
-    created = successor(fresh_id, partition.cells, owners, partition)
+    """Give ``giver``'s responsibility, or all its tickets, to ``taker``."""
+    shares = partition.shares
+    shares[taker] = shares.get(taker, 0) + shares.pop(giver)
+    created = successor(fresh_id, partition.cells, shares, partition)
     return Change(ChangeKind.MOVE, (partition,), (created,))
 
 
-def split(
-    partition: Partition, pieces: list[tuple[CellRect, tuple[int, ...]]], fresh_id: int
-) -> Change:
+def split(partition: Partition, pieces: Sequence[tuple[CellRect, Shares]], fresh_id: int) -> Change:
     """Cut ``partition`` into pieces, each with its owners, ids counting from ``fresh_id``."""
     created = tuple(
-        successor(fresh_id + i, cells, owners, partition)
-        for i, (cells, owners) in enumerate(pieces)
+        successor(fresh_id + i, cells, shares, partition)
+        for i, (cells, shares) in enumerate(pieces)
     )
     kind = ChangeKind.SHARE if any(p.is_shared for p in created) else ChangeKind.SPLIT
     return Change(kind, (partition,), created)
@@ -146,12 +172,12 @@ def split(
 
 def merged(partitions: tuple[Partition, ...], cells: CellRect, fresh_id: int) -> Change:
     """Make one partition of several that an executor holds."""
-    created = successor(fresh_id, cells, partitions[0].owners, *partitions)
+    created = successor(fresh_id, cells, partitions[0].shares, *partitions)
     return Change(ChangeKind.MERGE, partitions, (created,))
 
 
-def reowned(partition: Partition, owners: tuple[int, ...], fresh_id: int) -> Change:
-    """Share ``partition`` among more owners, or un-share it to fewer."""
-    more = len(owners) > len(partition.owners)
-    created = successor(fresh_id, partition.cells, owners, partition)
-    return Change(ChangeKind.SHARE if more else ChangeKind.UNSHARE, (partition,), (created,))
+def reshared(partition: Partition, shares: Shares, fresh_id: int) -> Change:
+    """Deal the tickets of ``partition`` out anew; to one owner alone, un-share it."""
+    created = successor(fresh_id, partition.cells, shares, partition)
+    kind = ChangeKind.SHARE if created.is_shared else ChangeKind.UNSHARE
+    return Change(kind, (partition,), (created,))

@@ -138,6 +138,7 @@ class Plan:
                     "id": p.id,
                     "cells": list(p.cells),
                     "owners": list(p.owners),
+                    "tickets": list(p.tickets),
                     "parents": list(p.parents),
                     "previous_owners": list(p.previous_owners),
                 }
@@ -159,6 +160,7 @@ class Plan:
                         id=int(p["id"]),
                         cells=CellRect(*map(int, p["cells"])),
                         owners=tuple(map(int, p["owners"])),
+                        tickets=tuple(map(int, p["tickets"])),
                         parents=tuple(map(int, p["parents"])),
                         previous_owners=tuple(map(int, p["previous_owners"])),
                     )

@@ -6,23 +6,21 @@ each point goes to one owner by a hash, so that the work divides and no result i
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from sparkswarm.protocol.cost import CostModel
 from sparkswarm.protocol.geometry import CellRect
-from sparkswarm.protocol.partition import Change, Partition, reowned, split
+from sparkswarm.protocol.partition import TICKETS, Change, Partition, reshared, split
 from sparkswarm.protocol.statistics import Axis, Statistics
 
-MAX_OWNERS = 64
-"""Queries of a shared cell are kept by every owner: there must be an end to it."""
+WORTH_SHARING = 0.2
+"""A cell is shared only if it costs more than this fraction of the level."""
 
-COOL = 0.5
-"""A cell below this fraction of the level is not worth sharing, and owners are dropped only
-when each share would stay below it, so that a cell on the edge does not go back and forth."""
+COOL = 0.1
+"""A shared cell goes back to one owner when it costs less than this fraction of the level.
+The distance to ``WORTH_SHARING`` keeps a cell on the edge from going back and forth."""
 
 
 def hottest_cell(statistics: Statistics, model: CostModel) -> tuple[CellRect, float]:
@@ -46,15 +44,12 @@ class Sharing(NamedTuple):
     ----------
     change
         The change; the shared cell is the last partition it creates.
-    share
-        What each owner would then have of the cell's cost.
-    joined
-        How many of the executors offered would join.
+    cost
+        What goes to m_low.
     """
 
     change: Change
-    share: float
-    joined: int
+    cost: float
 
 
 def share_hot_cell(
@@ -63,49 +58,39 @@ def share_hot_cell(
     model: CostModel,
     system_received: float,
     m_high: int,
-    m_lows: Sequence[int],
+    m_low: int,
+    amount: float,
+    level: float,
     fresh_id: int,
-    level: float = 0.0,
-    owners: int | None = None,
 ) -> Sharing | None:
-    """Share the hottest cell of a partition with some of ``m_lows``.
+    """Give ``m_low`` as many tickets of the hottest cell as are worth ``amount``.
 
-    A cell inside a larger partition is cut out first; the pieces around it stay with m_high.
-
-    Parameters
-    ----------
-    level
-        Share only a cell that surely costs more than this.
-    owners
-        How many owners it shall have; by default so many that every share fits the level.
+    A cell inside a larger partition is cut out first; the pieces around it stay with
+    m_high. A cell that is shared already gives from m_high's own tickets.
 
     Returns
     -------
     Sharing or None
-        None where no cell is hot enough or nobody can join.
+        None where no cell is hot enough to share.
     """
+    if partition.is_shared and not partition.is_cell:
+        return None
     cell, sure = hottest_cell(statistics, model)
-    hot = model.cost(sure, system_received)
-    if hot <= level or (partition.is_shared and not partition.is_cell):
+    shares = partition.shares
+    ticket = model.cost(sure, system_received) / shares[m_high]
+    if ticket * TICKETS <= WORTH_SHARING * level:
         return None
-    whole = hot * len(partition.owners)
-    wanted = owners_needed(whole, level) if owners is None else owners
-    wanted = min(wanted, len(partition.owners) + len(m_lows), MAX_OWNERS)
-    joined = wanted - len(partition.owners)
-    if joined < 1:
-        return None
-    everyone = (*partition.owners, *m_lows[:joined])
+    # The only owner keeps at least one ticket: without any it would be a move.
+    most = shares[m_high] if partition.is_shared else TICKETS - 1
+    given = min(max(round(amount / ticket), 1), most)
+    shares[m_high] -= given
+    shares[m_low] = shares.get(m_low, 0) + given
     if partition.is_cell:
-        change = reowned(partition, everyone, fresh_id)
+        change = reshared(partition, shares, fresh_id)
     else:
-        around = [(cells, (m_high,)) for cells in _around(partition.cells, cell)]
-        change = split(partition, [*around, (cell, everyone)], fresh_id)
-    return Sharing(change, whole / wanted, joined)
-
-
-def owners_needed(whole: float, level: float) -> int:
-    """Return how many owners a shared cell needs for every share to fit the level."""
-    return max(1, math.ceil(whole / level)) if level > 0 else 1
+        around = [(cells, {m_high: TICKETS}) for cells in _around(partition.cells, cell)]
+        change = split(partition, [*around, (cell, shares)], fresh_id)
+    return Sharing(change, given * ticket)
 
 
 def _around(whole: CellRect, hole: CellRect) -> list[CellRect]:

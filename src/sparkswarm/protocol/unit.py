@@ -32,9 +32,9 @@ from sparkswarm.protocol.messages import (
     TakenOver,
     Takeover,
 )
-from sparkswarm.protocol.partition import Change, ChangeKind, Partition, merged, reowned
+from sparkswarm.protocol.partition import TICKETS, Change, ChangeKind, Partition, merged, reshared
 from sparkswarm.protocol.reduction import Holding, Receiver, Rules, Search, inherited
-from sparkswarm.protocol.sharing import COOL, owners_needed
+from sparkswarm.protocol.sharing import COOL
 from sparkswarm.protocol.statistics import Statistics
 
 
@@ -206,6 +206,8 @@ class LoadBalancingUnit:
             reason="; ".join(f"{t.cost:.4g} to {t.m_low}: {t.reason}" for t in search.transfers),
         )
         takeovers = self._takeovers(proposal)
+        if not takeovers:
+            return [proposal]
         self._pending = _Pending(proposal, {int(t.to) for t in takeovers})
         return list(takeovers)
 
@@ -216,7 +218,7 @@ class LoadBalancingUnit:
             for created in change.created:
                 for owner in set(created.owners) - set(change.retired[0].owners):
                     parcels.setdefault(owner, []).append(
-                        (created, self._inherited(created, change.retired))
+                        (created, self._inherited(created, owner, change.retired))
                     )
         return [
             Takeover(
@@ -244,26 +246,28 @@ class LoadBalancingUnit:
         for created in change.created:
             if self.executor in created.owners:
                 statistics = self._incoming.pop(created.id, None) or self._inherited(
-                    created, change.retired
+                    created, self.executor, change.retired
                 )
                 self._held[created.id] = Holding(created, statistics)
         for retired in change.retired:
             self._held.pop(retired.id, None)
 
-    def _inherited(self, created: Partition, retired: tuple[Partition, ...]) -> Statistics:
-        """Work out the statistics of a new partition from the ones it replaces."""
+    def _inherited(
+        self, created: Partition, owner: int, retired: tuple[Partition, ...]
+    ) -> Statistics:
+        """Work out the statistics of a new partition from those held of the old ones."""
         old = [self._held[p.id] for p in retired if p.id in self._held]
         if not old:
             return Statistics(created.cells)
         queries = self._queries_of(created) if self._queries_of else None
         if len(retired) > 1:
             return Statistics.joined([h.statistics for h in old], created.cells, queries)
-        return inherited(created, old[0], queries)
+        return inherited(created, owner, old[0], self.executor, queries)
 
     # -- tidying up: merging and un-sharing --------------------------------------------------
 
     def _shared_and_cool(self) -> list[Holding]:
-        """Return the shared cells this unit leads whose load no longer needs all its owners.
+        """Return the shared cells this unit leads that may have cooled down.
 
         Only a first guess from its own load; the grant brings the mean to decide with.
         """
@@ -273,19 +277,22 @@ class LoadBalancingUnit:
             for held in self._held.values()
             if held.partition.is_shared
             and held.partition.owners[0] == self.executor
-            and self.model.numerator(held.statistics) <= COOL * own
+            and self._of_all_owners(held) <= COOL * own
         ]
+
+    def _of_all_owners(self, held: Holding) -> float:
+        """Return the numerator that a shared partition has on all its owners together."""
+        share = held.partition.shares[self.executor] / TICKETS
+        return self.model.numerator(held.statistics) / share
 
     def _tidy(self, grant: IdGrant) -> list[Message]:
         """Use granted ids to un-share what has cooled down and merge what fits together."""
         fresh_id = grant.first_id
         changes: list[Change] = []
         for held in self._shared_and_cool():
-            share = self.model.cost(self.model.numerator(held.statistics), grant.system_received)
-            owners = held.partition.owners
-            needed = owners_needed(share * len(owners), COOL * grant.mean_cost)
-            if needed < len(owners):
-                changes.append(reowned(held.partition, owners[:needed], fresh_id))
+            cost = self.model.cost(self._of_all_owners(held), grant.system_received)
+            if cost <= COOL * grant.mean_cost:
+                changes.append(reshared(held.partition, {self.executor: TICKETS}, fresh_id))
                 fresh_id += 1
         if self._config.merge_every and grant.round % self._config.merge_every == 0:
             for merge in find_merges(self.partitions):

@@ -1,0 +1,201 @@
+"""A world of rounds: a workload played against the protocol, with the work counted.
+
+Simulated, and it says so: no Spark, no network and no clock. Points are drawn per cell from
+a density, every message arrives at once, and an executor's work is counted as the points it
+receives times (1 + 0.02 x the candidate queries of their cell). What it measures is how well
+the protocol divides that work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sparkswarm.config import SwarmConfig
+from sparkswarm.protocol.geometry import FloatArray, QueryCells
+from sparkswarm.protocol.messages import Logged
+from sparkswarm.protocol.partition import TICKETS, Change, Partition
+from sparkswarm.testing import LocalSwarm
+from sparkswarm.workloads import QUERY_SIDE, Density, Hotspot
+
+CHECK_WORK = 0.02
+"""Work of checking one candidate query, where receiving a point is 1."""
+
+SECONDS_PER_WORK = 1e-6
+"""What one unit of work takes on the executors of this world."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What happened in one round.
+
+    Attributes
+    ----------
+    work
+        The work each executor really did.
+    changes
+        What the protocol changed at the round's end.
+    log
+        Its decisions, with their reasons.
+    """
+
+    work: FloatArray
+    changes: tuple[Change, ...]
+    log: tuple[Logged, ...]
+
+    @property
+    def efficiency(self) -> float:
+        """Balance efficiency: mean work over the most loaded executor's work, 1 is perfect."""
+        most = float(self.work.max())
+        return float(self.work.mean()) / most if most else 1.0
+
+
+class World:
+    """Points and queries in rounds, over a :class:`LocalSwarm`.
+
+    Parameters
+    ----------
+    config
+        The settings; its bounds and grid must be the density's.
+    density
+        Where points appear and queries wait.
+    hotspot
+        Trouble for some rounds; its queries come when it starts and go when it ends.
+    points, queries
+        Points in a round, and queries registered before the first.
+    seed
+        Fixes everything random.
+    throttled
+        Slow the sources down to the slowest executor, as the paper's spouts do: then R(S)
+        is a measure of throughput.
+    """
+
+    def __init__(
+        self,
+        config: SwarmConfig,
+        density: Density,
+        hotspot: Hotspot | None = None,
+        points: int = 1_000_000,
+        queries: int = 1_000_000,
+        seed: int = 0,
+        throttled: bool = False,
+    ) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._density = density
+        self._hotspot = hotspot
+        self._hot_density = hotspot.points_density(density) if hotspot else density
+        self._points = points
+        self._throttled = throttled
+        self._efficiency = 1.0
+        self._checks: FloatArray = np.zeros(density.weights.shape)
+        self._cells = _placed(density, self._rng, queries, None)
+        self._held: dict[int, npt.NDArray[np.intp]] = {}
+        self.round = -1
+        self.swarm = LocalSwarm(config, queries_of=self._queries_of)
+        self._register(self._cells, np.arange(queries))
+        extra = 0
+        if hotspot:
+            extra = round(queries * hotspot.query_share / (1 - hotspot.query_share))
+            hot = _placed(density, self._rng, extra, hotspot)
+            self._cells = QueryCells.joined([self._cells, hot])
+        self._hot_queries = np.arange(queries, queries + extra)
+
+    def play(self) -> Played:
+        """Play the next round and let the protocol act on it."""
+        self.round += 1
+        hot = self._hotspot is not None and self._hotspot.active(self.round)
+        if self._hotspot and self.round == self._hotspot.start:
+            self._register(self._cells.take(self._hot_queries), self._hot_queries)
+        if self._hotspot and self.round == self._hotspot.stop:
+            self._unregister(self._cells.take(self._hot_queries), self._hot_queries)
+        density = self._hot_density if hot else self._density
+        points = round(self._points * (self._efficiency if self._throttled else 1.0))
+        work = self._stream(density.sample_counts(self._rng, points))
+        busy = {m: float(w) * SECONDS_PER_WORK for m, w in enumerate(work)}
+        log = self.swarm.close_round(self.round, busy)
+        changes = tuple(self.swarm.changes)
+        current = {partition.id for partition in self.swarm.plan.partitions}
+        for partition in self.swarm.plan.partitions:
+            self._ids_of(partition)
+        self._held = {key: ids for key, ids in self._held.items() if key in current}
+        played = Played(work, changes, tuple(log))
+        self._efficiency = played.efficiency
+        return played
+
+    def _stream(self, counts: npt.NDArray[np.int64]) -> FloatArray:
+        """Send a round's points to their executors; return the work each did."""
+        work = np.zeros(len(self.swarm.units))
+        for partition in self.swarm.plan.partitions:
+            where = np.nonzero(counts[partition.cells.slices])
+            rows = where[0].astype(np.int32) + np.int32(partition.cells.row_start)
+            columns = where[1].astype(np.int32) + np.int32(partition.cells.col_start)
+            left, checks = counts[rows, columns], self._checks[rows, columns]
+            in_the_pot = TICKETS
+            for owner, tickets in partition.shares.items():
+                # A hash spreads the points of a shared cell: each owner's part is binomial.
+                part = self._rng.binomial(left, tickets / in_the_pot)
+                left = left - part
+                in_the_pot -= tickets
+                self.swarm.units[owner].statistics(partition.id).collect_points(
+                    columns, rows, checks, part.astype(np.float64)
+                )
+                work[owner] += float((part * (1.0 + CHECK_WORK * checks)).sum())
+        return work
+
+    # -- queries ---------------------------------------------------------------------------
+
+    def _register(self, cells: QueryCells, ids: npt.NDArray[np.intp]) -> None:
+        self._count(cells, 1.0)
+        routed = self.swarm.index.route_queries(cells)
+        for partition in self.swarm.plan.partitions:
+            mine = routed.partition == partition.id
+            which = np.unique(routed.query[mine])
+            old = self._held.get(partition.id, np.empty(0, dtype=np.intp))
+            self._held[partition.id] = np.concatenate([old, ids[which]])
+            for owner in partition.owners:
+                self.swarm.units[owner].collect_queries(partition.id, cells.take(which))
+
+    def _unregister(self, cells: QueryCells, ids: npt.NDArray[np.intp]) -> None:
+        self._count(cells, -1.0)
+        for partition in self.swarm.plan.partitions:
+            held = self._held[partition.id]
+            gone = np.isin(held, ids)
+            self._held[partition.id] = held[~gone]
+            for owner in partition.owners:
+                self.swarm.units[owner].remove_queries(partition.id, self._cells.take(held[gone]))
+
+    def _count(self, cells: QueryCells, sign: float) -> None:
+        """Add to the number of queries of each cell: four corners and two running sums."""
+        corners = np.zeros((self._checks.shape[0] + 1, self._checks.shape[1] + 1))
+        np.add.at(corners, (cells.row_start, cells.col_start), sign)
+        np.add.at(corners, (cells.row_stop, cells.col_stop), sign)
+        np.add.at(corners, (cells.row_start, cells.col_stop), -sign)
+        np.add.at(corners, (cells.row_stop, cells.col_start), -sign)
+        self._checks += corners.cumsum(axis=0).cumsum(axis=1)[:-1, :-1]
+
+    def _ids_of(self, partition: Partition) -> npt.NDArray[np.intp]:
+        """Return the queries of a partition, found among those of its parents."""
+        if partition.id not in self._held:
+            for change in self.swarm.changes:
+                for parent in change.created:
+                    if parent.id in partition.parents:
+                        self._ids_of(parent)
+            ids = np.unique(np.concatenate([self._held[parent] for parent in partition.parents]))
+            self._held[partition.id] = ids[self._cells.take(ids).overlapping(partition.cells)]
+        return self._held[partition.id]
+
+    def _queries_of(self, partition: Partition) -> QueryCells:
+        return self._cells.take(self._ids_of(partition)).clipped(partition.cells)
+
+
+def _placed(
+    density: Density, rng: np.random.Generator, n: int, hotspot: Hotspot | None
+) -> QueryCells:
+    rectangles = (
+        hotspot.sample_queries(rng, n, QUERY_SIDE, density.bounds)
+        if hotspot
+        else density.sample_queries(rng, n, QUERY_SIDE)
+    )
+    return density.grid.place_queries(*rectangles)
