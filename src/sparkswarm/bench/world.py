@@ -35,6 +35,8 @@ class Played:
     ----------
     work
         The work each executor really did.
+    static_work
+        What each would have done, had the division of the space never changed.
     changes
         What the protocol changed at the round's end.
     log
@@ -42,14 +44,24 @@ class Played:
     """
 
     work: FloatArray
+    static_work: FloatArray
     changes: tuple[Change, ...]
     log: tuple[Logged, ...]
 
     @property
     def efficiency(self) -> float:
         """Balance efficiency: mean work over the most loaded executor's work, 1 is perfect."""
-        most = float(self.work.max())
-        return float(self.work.mean()) / most if most else 1.0
+        return _efficiency(self.work)
+
+    @property
+    def static_efficiency(self) -> float:
+        """Balance efficiency, had the division of the space never changed."""
+        return _efficiency(self.static_work)
+
+
+def _efficiency(work: FloatArray) -> float:
+    most = float(work.max())
+    return float(work.mean()) / most if most else 1.0
 
 
 class World:
@@ -82,6 +94,7 @@ class World:
         seed: int = 0,
         throttled: bool = False,
     ) -> None:
+        self.config = config
         self._rng = np.random.default_rng(seed)
         self._density = density
         self._hotspot = hotspot
@@ -94,6 +107,9 @@ class World:
         self._held: dict[int, npt.NDArray[np.intp]] = {}
         self.round = -1
         self.swarm = LocalSwarm(config, queries_of=self._queries_of)
+        self._first_owner = np.empty(density.weights.shape, dtype=np.int64)
+        for partition in self.swarm.plan.partitions:
+            self._first_owner[partition.cells.slices] = partition.owners[0]
         self._register(self._cells, np.arange(queries))
         extra = 0
         if hotspot:
@@ -112,7 +128,13 @@ class World:
             self._unregister(self._cells.take(self._hot_queries), self._hot_queries)
         density = self._hot_density if hot else self._density
         points = round(self._points * (self._efficiency if self._throttled else 1.0))
-        work = self._stream(density.sample_counts(self._rng, points))
+        counts = density.sample_counts(self._rng, points)
+        static_work: FloatArray = np.bincount(
+            self._first_owner.ravel(),
+            (counts * (1.0 + CHECK_WORK * self._checks)).ravel(),
+            len(self.swarm.units),
+        ).astype(np.float64)
+        work = self._stream(counts)
         busy = {m: float(w) * SECONDS_PER_WORK for m, w in enumerate(work)}
         log = self.swarm.close_round(self.round, busy)
         changes = tuple(self.swarm.changes)
@@ -120,7 +142,7 @@ class World:
         for partition in self.swarm.plan.partitions:
             self._ids_of(partition)
         self._held = {key: ids for key, ids in self._held.items() if key in current}
-        played = Played(work, changes, tuple(log))
+        played = Played(work, static_work, changes, tuple(log))
         self._efficiency = played.efficiency
         return played
 

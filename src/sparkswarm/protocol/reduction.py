@@ -73,12 +73,32 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One way to relieve m_high: what to change, and what of its cost goes to m_low."""
+    """One way to relieve m_high.
+
+    Attributes
+    ----------
+    changes
+        What to change.
+    relief
+        What m_high would cost less. In the paper's model, whose costs do not add up, a
+        split relieves m_high of more than goes to m_low.
+    cost
+        What m_low would cost more.
+    queries
+        How many queries would have to be handed over.
+    reason
+        In words.
+    """
 
     changes: tuple[Change, ...]
+    relief: float
     cost: float
     queries: float
     reason: str
+
+    def miss(self, c_max: float) -> float:
+        """Return |C_diff|, how far apart m_high and m_low would be."""
+        return abs(2 * c_max - self.relief - self.cost)
 
 
 _Entries = Sequence[tuple[float, Holding]]
@@ -154,10 +174,10 @@ class Search:
         best: _Option | None = None
         for search in (self._subset, self._splits, self._shares):
             for option in search(mine, receiver, c_max, even):
-                closer = best is None or abs(option.cost - c_max) < abs(best.cost - c_max)
+                closer = best is None or option.miss(c_max) < best.miss(c_max)
                 if closer and self._pays(option, receiver, c_high):
                     best = option
-            if best is not None and abs(best.cost - c_max) <= CLOSE_ENOUGH * c_max:
+            if best is not None and best.miss(c_max) <= CLOSE_ENOUGH * 2 * c_max:
                 break
         if best is not None:
             self._record(best.changes)
@@ -175,7 +195,7 @@ class Search:
             )
             cost = sum(cost for cost, _ in chosen)
             queries = sum(held.statistics.queries for _, held in chosen)
-            yield _Option(changes, cost, queries, f"{len(chosen)} whole partitions")
+            yield _Option(changes, cost, cost, queries, f"{len(chosen)} whole partitions")
 
     def _splits(
         self, mine: _Entries, receiver: Receiver, c_max: float, even: float
@@ -194,7 +214,9 @@ class Search:
             change = split(held.partition, pieces, self._fresh_id)
             queries = held.statistics.restricted_to(gone).queries
             side = f"the {'first' if found.move_first else 'last'} {found.axis.name.lower()}"
-            yield _Option((change,), found.moved, queries, f"{side} of p{held.partition.id}")
+            reason = f"{side} of p{held.partition.id}"
+            relief = self._cost(held.statistics) - found.kept
+            yield _Option((change,), relief, found.moved, queries, reason)
 
     def _shares(
         self, mine: _Entries, receiver: Receiver, c_max: float, even: float
@@ -212,11 +234,11 @@ class Search:
                 known = receiver.m_low in held.partition.owners
                 queries = 0.0 if known else held.statistics.restricted_to(cell.cells).queries
                 reason = f"a share of a cell of p{held.partition.id}"
-                yield _Option((found.change,), found.cost, queries, reason)
+                yield _Option((found.change,), found.cost, found.cost, queries, reason)
 
     def _pays(self, option: _Option, receiver: Receiver, c_high: float) -> bool:
         """Whether an option is worth its trouble; if not, say why."""
-        gain = c_high - max(c_high - option.cost, receiver.c_low + option.cost)
+        gain = c_high - max(c_high - option.relief, receiver.c_low + option.cost)
         if gain <= 0 or gain < self._rules.min_gain * c_high:
             self.refusals.append(f"{option.reason} would win {gain:.4g} of {c_high:.4g}")
             return False

@@ -1,0 +1,234 @@
+"""``sparkswarm bench overhead``: what each operation of the protocol costs.
+
+The operations that the paper's two overhead figures time (in GlobalIndex machines and in
+executors), on a protocol that has run for some rounds. Simulated machines, real operations:
+what is timed is the code that the engine runs. Networks are not part of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from sparkswarm.bench.world import World
+from sparkswarm.protocol.coordinator import Coordinator
+from sparkswarm.protocol.global_index import GlobalIndex
+from sparkswarm.protocol.messages import (
+    CloseRound,
+    CostReport,
+    PlanChange,
+    ReduceRequest,
+    Takeover,
+)
+from sparkswarm.protocol.partition import TICKETS, moved, split
+from sparkswarm.protocol.statistics import Statistics
+from sparkswarm.protocol.unit import LoadBalancingUnit
+from sparkswarm.workloads import QUERY_SIDE, Density
+
+BATCH = 10_000
+"""Objects that are routed or counted in one call, as an engine does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation's times.
+
+    Attributes
+    ----------
+    name, figure
+        What it is, and where the paper times it.
+    per
+        What one time is the time of.
+    microseconds
+        All times measured.
+    """
+
+    name: str
+    figure: str
+    per: str
+    microseconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Median, in microseconds."""
+        return float(np.median(self.microseconds))
+
+    @property
+    def p99(self) -> float:
+        """99th percentile, in microseconds."""
+        return float(np.percentile(self.microseconds, 99))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that ``--json`` writes."""
+        return {
+            "name": self.name,
+            "us_median": round(self.median, 4),
+            "us_p99": round(self.p99, 4),
+            "figure": self.figure,
+            "per": self.per,
+            "times": len(self.microseconds),
+        }
+
+
+def run_overhead(world: World, density: Density, repeat: int, seed: int = 0) -> Iterator[Operation]:
+    """Time every operation ``repeat`` times on a world that has been played for a while."""
+    rng = np.random.default_rng(seed)
+    yield from _global_index(world, density, rng, repeat)
+    yield from _coordinator(world, repeat)
+    yield from _executor(world, density, rng, repeat)
+
+
+def _global_index(
+    world: World, density: Density, rng: np.random.Generator, repeat: int
+) -> Iterator[Operation]:
+    index = GlobalIndex(world.swarm.plan)
+    x, y = density.sample_points(rng, BATCH)
+    queries = density.grid.place_queries(*density.sample_queries(rng, BATCH, QUERY_SIDE))
+    figure = "GlobalIndex (1)"
+    yield Operation(
+        "route a point", figure, f"point, in batches of {BATCH}",
+        _timed(lambda: index.route(x, y), repeat, BATCH),
+    )  # fmt: skip
+    yield Operation(
+        "route a query", figure, f"query, in batches of {BATCH}",
+        _timed(lambda: index.route_queries(queries), repeat, BATCH),
+    )  # fmt: skip
+    one_x, one_y = x[:1], y[:1]
+    yield Operation(
+        "route a point alone", figure, "point, one a call",
+        _timed(lambda: index.route(one_x, one_y), repeat),
+    )  # fmt: skip
+    ids = count(world.swarm.plan.next_id, 2)
+
+    def move() -> Callable[[], object]:
+        partition = _any(index, rng)
+        owner = partition.owners[0]
+        taker = (owner + 1) % world.swarm.plan.executors
+        change = moved(partition, owner, taker, next(ids))
+        return lambda: index.apply(change)
+
+    yield Operation(
+        "update the index: move", "GlobalIndex (2)", "partition moved", _prepared(move, repeat)
+    )
+
+    def cut() -> Callable[[], object]:
+        partition = _any(index, rng, min_columns=2)
+        left, right = partition.cells.split_columns(partition.cells.columns // 2)
+        shares = partition.shares if not partition.is_shared else {partition.owners[0]: TICKETS}
+        change = split(partition, [(left, shares), (right, shares)], next(ids))
+        return lambda: index.apply(change)
+
+    yield Operation(
+        "update the index: split", "GlobalIndex (2)", "partition split", _prepared(cut, repeat)
+    )
+
+
+def _coordinator(world: World, repeat: int) -> Iterator[Operation]:
+    """Time the two steps that only the Coordinator takes, on fresh rounds of real costs."""
+    plan, config = world.swarm.plan, world.config
+    numerators = [
+        sum(unit.model.numerator(unit.statistics(p.id)) for p in unit.partitions)
+        for unit in world.swarm.units
+    ]
+    # A hot executor, so that there is something to decide.
+    numerators[0] *= 3.0
+    receive: list[float] = []
+    decide: list[float] = []
+    for number in range(repeat):
+        coordinator = Coordinator(plan, config)
+        reports = [CostReport(m, number, n, 50_000.0) for m, n in enumerate(numerators)]
+        for report in reports[:-1]:
+            receive += _timed(partial(coordinator.handle, report), 1)
+        decide += _timed(partial(coordinator.handle, reports[-1]), 1)
+    yield Operation(
+        "receive an executor's costs", "GlobalIndex (3)", "report of two numbers", tuple(receive)
+    )
+    yield Operation("decide, find m_high and m_low", "GlobalIndex (4)", "round", tuple(decide))
+
+
+def _executor(
+    world: World, density: Density, rng: np.random.Generator, repeat: int
+) -> Iterator[Operation]:
+    swarm = world.swarm
+    most = max(swarm.units, key=lambda unit: len(unit.partitions))
+    x, y = density.sample_points(rng, 40 * BATCH)
+    routed = swarm.index.route(x, y)
+    mine = np.flatnonzero(routed.owner == most.executor)[:BATCH]
+    partition, columns, rows = routed.partition[mine], routed.column[mine], routed.row[mine]
+    checks = np.full(len(mine), 50.0)
+
+    def collect() -> None:
+        most.collect_points(partition, columns, rows, checks)
+
+    holds = f"executor with {len(most.partitions)} partitions"
+    yield Operation(
+        "identify the partition and collect statistics", "executor (1)",
+        f"point, in batches of {len(mine)}", _timed(collect, repeat, len(mine)),
+    )  # fmt: skip
+    rounds = count(world.round + 1)
+
+    def close() -> Callable[[], object]:
+        collect()
+        return lambda: most.handle(CloseRound(most.executor, next(rounds)))
+
+    yield Operation("close a round and cost", "executor (2)", holds, _prepared(close, repeat))
+    request = ReduceRequest(
+        m_high=most.executor,
+        round=world.round,
+        m_lows=((most.executor + 1) % len(swarm.units),),
+        c_lows=(0.0,),
+        system_received=1_000_000.0,
+        fresh_ids=(swarm.plan.next_id,),
+    )
+    yield Operation(
+        "find a reduction", "executor (3)", f"request, {holds}",
+        _timed(lambda: most.handle(request), repeat),
+    )  # fmt: skip
+    taker = LoadBalancingUnit(most.executor + 1, [], world.config)
+    ids = count(swarm.plan.next_id)
+    largest = max(swarm.plan.partitions, key=lambda p: p.cells.area)
+
+    def take_over() -> Callable[[], object]:
+        change = moved(largest, largest.owners[0], taker.executor, next(ids))
+        statistics = Statistics(largest.cells)
+        takeover = Takeover(most.executor, taker.executor, 0, change.created, (statistics,))
+
+        def receive() -> None:
+            taker.handle(takeover)
+            taker.handle(PlanChange(1, (change,)))
+
+        return receive
+
+    yield Operation(
+        "take over a partition", "executor (4)", f"partition of {largest.cells.area} cells",
+        _prepared(take_over, repeat),
+    )  # fmt: skip
+
+
+def _any(index: GlobalIndex, rng: np.random.Generator, min_columns: int = 1) -> Any:
+    fitting = [p for p in index.partitions.values() if p.cells.columns >= min_columns]
+    return fitting[int(rng.integers(len(fitting)))]
+
+
+def _timed(operation: Callable[[], object], repeat: int, objects: int = 1) -> tuple[float, ...]:
+    """Return microseconds an object, after one call that compiles and warms up."""
+    if repeat > 1:
+        operation()
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        operation()
+        times.append((time.perf_counter() - start) * 1e6 / objects)
+    return tuple(times)
+
+
+def _prepared(prepare: Callable[[], Callable[[], object]], repeat: int) -> tuple[float, ...]:
+    """Time operations that each need preparing, the preparation left out."""
+    prepare()()
+    return tuple(time for _ in range(repeat) for time in _timed(prepare(), 1))

@@ -1,0 +1,223 @@
+"""The command line: ``sparkswarm``.
+
+Owns words, options and progress bars, and nothing that computes. Numbers for machines go to
+where ``--json`` says (``-`` is standard output), everything for people to standard error, so
+that the two never mix. Exit codes: 0 done, 1 an error that is explained, 2 wrong usage, 130
+interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from sparkswarm.errors import SparkswarmError
+
+if TYPE_CHECKING:
+    from sparkswarm.workloads import Density
+
+app = typer.Typer(
+    help="SWARM: adaptive load balancing of spatial streams, on Apache Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+bench = typer.Typer(help="Benchmarks that anyone can run.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+people = Console(stderr=True)
+
+JsonOption = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Write JSON here; - is stdout.")
+]
+DensityOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="A grid of counts (parquet or csv with lat_idx, lon_idx and tweets or count; or "
+        "npy). Default: built-in cities of the contiguous US."
+    ),
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="Fixes everything random.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from sparkswarm import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    """SWARM: adaptive load balancing of spatial streams, on Apache Spark."""
+
+
+@bench.command()
+def balance(
+    executors: Annotated[int, typer.Option(min=1, help="Executors that share the work.")] = 22,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the hotspot is in 30 to 49.")] = 60,
+    density: DensityOption = None,
+    points: Annotated[int, typer.Option(min=1, help="Points in a round.")] = 1_000_000,
+    queries: Annotated[int, typer.Option(min=0, help="Queries registered.")] = 1_000_000,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+    picture: Annotated[Path, typer.Option(help="Where to draw the picture.")] = Path(
+        "artifacts/balance.png"
+    ),
+) -> None:
+    """Measure how evenly the protocol divides the work, round by round (simulated rounds)."""
+    from sparkswarm.bench.balance import run_balance, variants
+    from sparkswarm.bench.pictures import draw_balance
+
+    with _explained(), _progress() as progress:
+        where = _density(density)
+        total = rounds * len(list(variants(executors)))
+        task = progress.add_task("balance", total=total)
+        runs = run_balance(
+            where, executors, rounds, points, queries, seed,
+            lambda variant, _: progress.update(task, advance=1, description=variant.label),
+        )  # fmt: skip
+        title = f"{executors} executors, {where.name}, {points:,} points a round (simulated)"
+        draw_balance(runs, title, picture)
+    table = Table(title=title)
+    for column in (
+        "variant",
+        "round 5",
+        "12 to 29",
+        "hotspot + 2",
+        "hotspot + 5",
+        "last",
+        "changes",
+    ):
+        table.add_column(column, justify="left" if column == "variant" else "right")
+    for run in runs:
+        e = run.efficiency
+        steady = min(e[12:30], default=float("nan"))
+        cells = [e[5:6], (steady,), e[32:33], e[35:36], e[-1:]]
+        table.add_row(
+            run.variant.label, *(f"{c[0]:.3f}" if c else "" for c in cells), str(sum(run.changes))
+        )
+    people.print(table)
+    people.print(f"Balance efficiency (1 is perfect); 12 to 29 is the lowest. Picture: {picture}")
+    settings = {
+        "density": where.name, "rounds": rounds, "points": points, "queries": queries, "seed": seed
+    }  # fmt: skip
+    _write_json(json_to, settings | {"runs": [run.to_json() for run in runs]})
+
+
+@bench.command()
+def overhead(
+    executors: Annotated[int, typer.Option(min=2, help="Executors that share the work.")] = 22,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds played before measuring.")] = 15,
+    density: DensityOption = None,
+    points: Annotated[int, typer.Option(min=1, help="Points in a round.")] = 1_000_000,
+    queries: Annotated[int, typer.Option(min=0, help="Queries registered.")] = 1_000_000,
+    repeat: Annotated[int, typer.Option(min=2, help="Times each operation is timed.")] = 300,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Time each operation that the paper's two overhead figures time."""
+    from sparkswarm.bench.overhead import run_overhead
+    from sparkswarm.bench.world import World
+    from sparkswarm.config import SwarmConfig
+
+    with _explained(), _progress() as progress:
+        where = _density(density)
+        b = where.bounds
+        config = SwarmConfig(
+            bounds=(b.min_x, b.min_y, b.max_x, b.max_y),
+            grid=(where.grid.columns, where.grid.rows),
+            executors=executors,
+        )
+        task = progress.add_task("registering queries", total=rounds + 11)
+        world = World(config, where, None, points, queries, seed)
+        for _ in range(rounds):
+            world.play()
+            progress.update(task, advance=1, description="playing rounds")
+        operations = []
+        for operation in run_overhead(world, where, repeat, seed):
+            operations.append(operation)
+            progress.update(task, advance=1, description=operation.name)
+    grid = f"{where.grid.columns} x {where.grid.rows} cells"
+    table = Table(title=f"{executors} executors, {grid}, {queries:,} queries, {where.name}")
+    for column in ("operation", "figure", "median µs", "p99 µs", "per"):
+        table.add_column(column, justify="right" if "µs" in column else "left")
+    for op in operations:
+        table.add_row(op.name, op.figure, f"{op.median:.4g}", f"{op.p99:.4g}", op.per)
+    people.print(table)
+    _write_json(
+        json_to,
+        {
+            "executors": executors, "grid": [where.grid.columns, where.grid.rows],
+            "queries": queries, "density": where.name,
+            "operations": [operation.to_json() for operation in operations],
+        },
+    )  # fmt: skip
+
+
+@app.command()
+def demo(
+    executors: Annotated[int, typer.Option(min=2, max=60, help="Executors.")] = 12,
+    rounds: Annotated[int, typer.Option(min=2, help="Rounds to play.")] = 60,
+    pause: Annotated[float, typer.Option(min=0, help="Seconds to look at each round.")] = 0.2,
+    seed: SeedOption = 0,
+) -> None:
+    """Watch the protocol follow a hotspot, in the terminal (simulated rounds, no Spark yet)."""
+    from sparkswarm.demo import run_demo
+
+    with _explained():
+        run_demo(people, executors, rounds, pause, seed)
+
+
+def _density(path: Path | None) -> Density:
+    from sparkswarm.workloads import CONTIGUOUS_US, cities_density, load_density
+
+    return load_density(path) if path else cities_density(CONTIGUOUS_US)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn our own errors into one line and an exit code."""
+    try:
+        yield
+    except SparkswarmError as error:
+        people.print(f"[bold red]error:[/] {error}", highlight=False)
+        raise typer.Exit(1) from error
+    except KeyboardInterrupt:
+        people.print("interrupted")
+        raise typer.Exit(130) from None
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=people,
+        transient=True,
+    )
+
+
+def _write_json(where: str | None, data: dict[str, Any]) -> None:
+    if where is None:
+        return
+    text = json.dumps(data, indent=1)
+    if where == "-":
+        sys.stdout.write(text + "\n")
+    else:
+        Path(where).write_text(text + "\n", encoding="utf-8")
