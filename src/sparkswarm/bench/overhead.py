@@ -19,6 +19,7 @@ import numpy as np
 from sparkswarm.bench.world import World
 from sparkswarm.protocol.coordinator import Coordinator
 from sparkswarm.protocol.global_index import GlobalIndex
+from sparkswarm.protocol.holding import Holding
 from sparkswarm.protocol.messages import (
     CloseRound,
     CostReport,
@@ -197,7 +198,8 @@ def _executor(
     def take_over() -> Callable[[], object]:
         change = moved(largest, largest.owners[0], taker.executor, next(ids))
         statistics = Statistics(largest.cells)
-        takeover = Takeover(most.executor, taker.executor, 0, change.created, (statistics,))
+        holding = Holding(change.created[0], statistics)
+        takeover = Takeover(most.executor, taker.executor, 0, (holding,))
 
         def receive() -> None:
             taker.handle(takeover)

@@ -70,6 +70,7 @@ class Coordinator:
         self._asked: dict[int, ReduceRequest] = {}
         self._granted: dict[int, range] = {}
         self._tried: set[int] = set()
+        self._waiting: list[IdRequest] = []
 
     def handle(self, message: Message) -> list[Message]:
         """Take one message and return what to send."""
@@ -77,7 +78,7 @@ class Coordinator:
             case CostReport():
                 return self._report(message)
             case ReportsDue():
-                return self._decide() if message.round == self._round and self._reports else []
+                return self._close() if message.round == self._round and self._reports else []
             case Proposal():
                 return self._proposal(message)
             case NothingFeasible():
@@ -97,15 +98,23 @@ class Coordinator:
             self._asked = {}
             self._granted = {}
             self._tried = set()
+            self._waiting = []
         if self._costs:
             return []
         self._reports[report.executor] = report
-        return self._decide() if len(self._reports) == self.plan.executors else []
+        return self._close() if len(self._reports) == self.plan.executors else []
+
+    def _close(self) -> list[Message]:
+        """Decide, and serve the requests for ids that had to wait for the decision."""
+        if self._costs:
+            return []
+        messages = self._decide()
+        for request in self._waiting:
+            messages += self._grant(request)
+        return messages
 
     def _decide(self) -> list[Message]:
         """Compute R(S) and the costs, decide, and ask the most loaded to give."""
-        if self._costs:
-            return []
         self._system_received = sum(report.received for report in self._reports.values())
         known = {
             m: self._model.cost(report.numerator, self._system_received)
@@ -238,8 +247,13 @@ class Coordinator:
 
     def _grant(self, request: IdRequest) -> list[Message]:
         """Grant ids for tidying up, unless the executor is already giving load away."""
-        if request.round != self._round or not self._costs or request.executor in self._asked:
+        if request.round != self._round or request.executor in self._asked:
+            return []
+        if not self._costs:
+            self._waiting.append(request)
             return []
         ids = self._reserve(request.executor, request.count)
         mean = sum(self._costs) / len(self._costs)
-        return [IdGrant(request.executor, request.round, ids[0], mean, self._system_received)]
+        return [
+            IdGrant(request.executor, request.round, ids[0], len(ids), mean, self._system_received)
+        ]

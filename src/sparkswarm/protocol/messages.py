@@ -11,8 +11,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from sparkswarm.protocol.partition import Change, Partition
-from sparkswarm.protocol.statistics import Statistics
+from sparkswarm.protocol.holding import Holding
+from sparkswarm.protocol.partition import Change
 
 COORDINATOR = "coordinator"
 EVERYONE = "everyone"
@@ -97,8 +97,7 @@ class Takeover:
     m_high: int
     to: Address
     round: int
-    partitions: tuple[Partition, ...]
-    statistics: tuple[Statistics, ...]
+    holdings: tuple[Holding, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +151,12 @@ class IdRequest:
 
 @dataclass(frozen=True, slots=True)
 class IdGrant:
-    """The ids, counting from ``first_id``, and the mean cost of an executor now."""
+    """``count`` ids from ``first_id`` on, and the mean cost of an executor now."""
 
     to: Address
     round: int
     first_id: int
+    count: int
     mean_cost: float
     system_received: float
 

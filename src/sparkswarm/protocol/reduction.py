@@ -7,11 +7,12 @@ proposes changes and says why; it moves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sparkswarm.protocol.cost import CostModel
 from sparkswarm.protocol.geometry import QueryCells
+from sparkswarm.protocol.holding import Holding, inherited
 from sparkswarm.protocol.pairing import level
 from sparkswarm.protocol.partition import TICKETS, Change, Partition, moved, split
 from sparkswarm.protocol.sharing import share_hot_cell
@@ -25,14 +26,6 @@ CLOSE_ENOUGH = 0.1
 CANDIDATES = 4
 """How many of the costliest partitions are searched for a split line. The paper tries one,
 and the next only if that is a single cell."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """A partition and its statistics on the executor that holds it."""
-
-    partition: Partition
-    statistics: Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +111,16 @@ class Search:
         The first of the partition ids that the Coordinator granted.
     rules
         What a move must be worth.
+    queries_of
+        Gives the queries of a partition, to recount them exactly; without it their
+        statistics are estimated.
 
     Attributes
     ----------
     changes, transfers
         What was found, in order.
+    parcels
+        What each executor is to take over that it did not hold before.
     refusals
         What was looked at and not done, and why.
     """
@@ -135,14 +133,17 @@ class Search:
         system_received: float,
         fresh_id: int,
         rules: Rules,
+        queries_of: Callable[[Partition], QueryCells] | None = None,
     ) -> None:
         self._m_high = m_high
         self._model = model
         self._system_received = system_received
         self._fresh_id = fresh_id
         self._rules = rules
+        self._queries_of = queries_of
         self._costs = {h.partition.id: (self._cost(h.statistics), h) for h in holdings}
         self.changes: list[Change] = []
+        self.parcels: dict[int, list[Holding]] = {}
         self.transfers: list[Transfer] = []
         self.refusals: list[str] = []
 
@@ -255,9 +256,14 @@ class Search:
         for change in changes:
             _, old = self._costs.pop(change.retired[0].id)
             for created in change.created:
-                if self._m_high in created.owners:
-                    left = inherited(created, self._m_high, old, self._m_high)
-                    self._costs[created.id] = (self._cost(left), Holding(created, left))
+                queries = self._queries_of(created) if self._queries_of else None
+                newcomers = set(created.owners) - set(old.partition.owners)
+                for owner in newcomers | {self._m_high} & set(created.owners):
+                    left = Holding(created, inherited(created, owner, old, self._m_high, queries))
+                    if owner == self._m_high:
+                        self._costs[created.id] = (self._cost(left.statistics), left)
+                    else:
+                        self.parcels.setdefault(owner, []).append(left)
             self._fresh_id = max(self._fresh_id, *(p.id + 1 for p in change.created))
         self.changes += changes
 
@@ -266,12 +272,3 @@ class Search:
 
     def _c_high(self) -> float:
         return sum(cost for cost, _ in self._costs.values())
-
-
-def inherited(
-    created: Partition, owner: int, old: Holding, holder: int, queries: QueryCells | None = None
-) -> Statistics:
-    """Work out the statistics of ``owner`` for a part of what ``holder`` has statistics of."""
-    part = old.statistics.restricted_to(created.cells, queries)
-    share = created.shares[owner] / old.partition.shares[holder]
-    return part if share == 1 else part.scaled(share)

@@ -16,6 +16,7 @@ from sparkswarm.errors import ProtocolError
 from sparkswarm.protocol.cost import CostModel, WorkModel, make_cost_model
 from sparkswarm.protocol.geometry import FloatArray, IntArray, QueryCells
 from sparkswarm.protocol.global_index import IdArray
+from sparkswarm.protocol.holding import Holding, inherited
 from sparkswarm.protocol.learning import PriceLearner
 from sparkswarm.protocol.merge import find_merges
 from sparkswarm.protocol.messages import (
@@ -33,7 +34,7 @@ from sparkswarm.protocol.messages import (
     Takeover,
 )
 from sparkswarm.protocol.partition import TICKETS, Change, ChangeKind, Partition, merged, reshared
-from sparkswarm.protocol.reduction import Holding, Receiver, Rules, Search, inherited
+from sparkswarm.protocol.reduction import Receiver, Rules, Search
 from sparkswarm.protocol.sharing import COOL
 from sparkswarm.protocol.statistics import Statistics
 
@@ -77,9 +78,8 @@ class LoadBalancingUnit:
         self._held = {p.id: Holding(p, Statistics(p.cells)) for p in partitions}
         self._incoming: dict[int, Statistics] = {}
         self._pending: _Pending | None = None
-        self._learner: PriceLearner | None = None
-        if isinstance(self.model, WorkModel):
-            self._learner = PriceLearner(self.model.per_point, self.model.per_check)
+        prior = WorkModel()
+        self._learner = PriceLearner(prior.per_point, prior.per_check)
 
     @property
     def partitions(self) -> list[Partition]:
@@ -133,10 +133,8 @@ class LoadBalancingUnit:
             case ReduceRequest():
                 return self._reduce(message)
             case Takeover():
-                for partition, statistics in zip(
-                    message.partitions, message.statistics, strict=True
-                ):
-                    self._incoming[partition.id] = statistics
+                for held in message.holdings:
+                    self._incoming[held.partition.id] = held.statistics
                 return [TakenOver(self.executor, message.m_high, message.round)]
             case TakenOver():
                 return self._taken_over(message)
@@ -161,10 +159,10 @@ class LoadBalancingUnit:
             )
             points += totals.points
             checks += totals.checks
-        if message.busy is not None and self._learner is not None:
+        if message.busy is not None and isinstance(self.model, WorkModel):
             self._learner.observe(points, checks, message.busy)
             per_point, per_check = self._learner.prices
-            self.model = replace(self.model, per_point=per_point, per_check=per_check)  # type: ignore[type-var]
+            self.model = replace(self.model, per_point=per_point, per_check=per_check)
         numerator = sum(self.model.numerator(h.statistics) for h in self._held.values())
         received = sum(held.statistics.received for held in self._held.values())
         messages: list[Message] = [CostReport(self.executor, message.round, numerator, received)]
@@ -188,6 +186,7 @@ class LoadBalancingUnit:
                 payback_rounds=self._config.payback_rounds,
                 shared_cells=self._config.shared_cells,
             ),
+            queries_of=self._queries_of,
         )
         search.run(
             [
@@ -205,31 +204,14 @@ class LoadBalancingUnit:
             moved=tuple((t.m_low, t.cost) for t in search.transfers),
             reason="; ".join(f"{t.cost:.4g} to {t.m_low}: {t.reason}" for t in search.transfers),
         )
-        takeovers = self._takeovers(proposal)
+        takeovers = [
+            Takeover(self.executor, m_low, request.round, tuple(search.parcels[m_low]))
+            for m_low in sorted(search.parcels)
+        ]
         if not takeovers:
             return [proposal]
         self._pending = _Pending(proposal, {int(t.to) for t in takeovers})
         return list(takeovers)
-
-    def _takeovers(self, proposal: Proposal) -> list[Takeover]:
-        """Return one message for each executor that gets partitions it did not hold."""
-        parcels: dict[int, list[tuple[Partition, Statistics]]] = {}
-        for change in proposal.changes:
-            for created in change.created:
-                for owner in set(created.owners) - set(change.retired[0].owners):
-                    parcels.setdefault(owner, []).append(
-                        (created, self._inherited(created, owner, change.retired))
-                    )
-        return [
-            Takeover(
-                m_high=self.executor,
-                to=m_low,
-                round=proposal.round,
-                partitions=tuple(partition for partition, _ in parcel),
-                statistics=tuple(statistics for _, statistics in parcel),
-            )
-            for m_low, parcel in sorted(parcels.items())
-        ]
 
     def _taken_over(self, message: TakenOver) -> list[Message]:
         """Report to the Coordinator once every receiver has everything."""
@@ -246,15 +228,13 @@ class LoadBalancingUnit:
         for created in change.created:
             if self.executor in created.owners:
                 statistics = self._incoming.pop(created.id, None) or self._inherited(
-                    created, self.executor, change.retired
+                    created, change.retired
                 )
                 self._held[created.id] = Holding(created, statistics)
         for retired in change.retired:
             self._held.pop(retired.id, None)
 
-    def _inherited(
-        self, created: Partition, owner: int, retired: tuple[Partition, ...]
-    ) -> Statistics:
+    def _inherited(self, created: Partition, retired: tuple[Partition, ...]) -> Statistics:
         """Work out the statistics of a new partition from those held of the old ones."""
         old = [self._held[p.id] for p in retired if p.id in self._held]
         if not old:
@@ -262,7 +242,7 @@ class LoadBalancingUnit:
         queries = self._queries_of(created) if self._queries_of else None
         if len(retired) > 1:
             return Statistics.joined([h.statistics for h in old], created.cells, queries)
-        return inherited(created, owner, old[0], self.executor, queries)
+        return inherited(created, self.executor, old[0], self.executor, queries)
 
     # -- tidying up: merging and un-sharing --------------------------------------------------
 
@@ -298,6 +278,7 @@ class LoadBalancingUnit:
             for merge in find_merges(self.partitions):
                 changes.append(merged(merge.partitions, merge.cells, fresh_id))
                 fresh_id += 1
+        changes = changes[: grant.count]
         if not changes:
             return []
         count = sum(change.kind is ChangeKind.UNSHARE for change in changes)
