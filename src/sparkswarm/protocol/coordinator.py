@@ -241,9 +241,9 @@ class Coordinator:
             return []
         log = Logged(answer.round, f"{answer.executor} gives nothing", answer.reason)
         busy = {m for asked in self._asked.values() for m in (asked.m_high, *asked.m_lows)}
-        givers = [m for m in self._reports if m not in self._tried and m not in busy]
-        receivers = [m for m in request.m_lows if m not in givers]
-        return [log, *self._ask(givers, receivers, len(receivers))]
+        free = [m for m in request.m_lows if m not in busy]
+        givers = [m for m in self._reports if m not in self._tried | busy | set(free)]
+        return [log, *self._ask(givers, free, len(free))]
 
     def _grant(self, request: IdRequest) -> list[Message]:
         """Grant ids for tidying up, unless the executor is already giving load away."""

@@ -33,6 +33,7 @@ class PriceLearner:
         self._prior = np.array([per_point, per_check], dtype=np.float64)
         self._keep = float(np.exp(-1.0 / memory))
         self._trust = trust
+        self._rounds = 0.0
         self._gram: FloatArray = np.zeros((2, 2))
         self._moment: FloatArray = np.zeros(2)
 
@@ -43,6 +44,7 @@ class PriceLearner:
             return
         # Relative error counts, not absolute: a quiet round teaches as much as a busy one.
         amounts, busy = amounts / busy, 1.0
+        self._rounds = self._rounds * self._keep + 1.0
         self._gram = self._gram * self._keep + np.outer(amounts, amounts)
         self._moment = self._moment * self._keep + amounts * busy
 
@@ -56,7 +58,7 @@ class PriceLearner:
         # large they are.
         seen = self._prior @ self._moment / (self._prior @ self._gram @ self._prior)
         prior = self._prior * max(float(seen), 0.0)
-        pull = np.diag(self._trust * np.maximum(diagonal, diagonal.max() * 1e-12))
+        pull = np.diag(self._trust / self._rounds * np.maximum(diagonal, diagonal.max() * 1e-12))
         solved: FloatArray = np.linalg.solve(self._gram + pull, self._moment + pull @ prior).astype(
             np.float64
         )
