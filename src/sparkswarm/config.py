@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from sparkswarm.errors import ConfigError
+from sparkswarm.errors import ConfigError, GeometryError
 from sparkswarm.protocol.geometry import Bounds, Grid
 
 CostModelName = Literal["work", "paper"]
@@ -104,9 +104,12 @@ class SwarmConfig:
     )
 
     def __post_init__(self) -> None:
-        _check_tuple("bounds", self.bounds, 4)
-        _check_tuple("grid", self.grid, 2)
-        self.make_grid()
+        _check_numbers("bounds", self.bounds, 4, (int, float))
+        _check_numbers("grid", self.grid, 2, (int,))
+        try:
+            self.make_grid()
+        except GeometryError as error:
+            raise ConfigError(f"bounds {self.bounds} and grid {self.grid}: {error}") from error
         for setting in dataclasses.fields(self):
             _check(setting, getattr(self, setting.name))
 
@@ -115,9 +118,14 @@ class SwarmConfig:
         return Grid(Bounds(*self.bounds), *self.grid)
 
 
-def _check_tuple(name: str, value: object, length: int) -> None:
-    if not isinstance(value, tuple | list) or len(value) != length:
-        raise ConfigError(f"{name} must be {length} numbers, got {value!r}")
+def _check_numbers(name: str, value: object, length: int, kinds: tuple[type, ...]) -> None:
+    if (
+        not isinstance(value, tuple | list)
+        or len(value) != length
+        or not all(isinstance(v, kinds) and not isinstance(v, bool) for v in value)
+    ):
+        kind = "numbers" if float in kinds else "whole numbers"
+        raise ConfigError(f"{name} must be {length} {kind}, got {value!r}")
 
 
 def _check(setting: dataclasses.Field[Any], value: object) -> None:

@@ -81,17 +81,17 @@ def _draw_plan(axes: Axes, plan: Plan, density: Density) -> None:
     colours = plt.get_cmap("turbo")(np.linspace(0.04, 0.96, plan.executors))
     colours = np.random.default_rng(7).permutation(colours)
     for partition in plan.partitions:
-        where = plan.grid.rect_bounds(partition.cells)
+        min_x, min_y, max_x, max_y = plan.grid.space(partition.cells)
         axes.add_patch(
             Rectangle(
-                (where.min_x, where.min_y), where.width, where.height,
+                (min_x, min_y), max_x - min_x, max_y - min_y,
                 facecolor=(*colours[partition.owners[0]][:3], 0.28),
                 edgecolor=(0.1, 0.1, 0.1, 0.75), lw=0.6,
             )
         )  # fmt: skip
         if partition.is_shared:
             axes.plot(
-                (where.min_x + where.max_x) / 2, (where.min_y + where.max_y) / 2,
+                (min_x + max_x) / 2, (min_y + max_y) / 2,
                 marker="o", ms=6, mfc="none", mec="#d00000", mew=1.6,
             )  # fmt: skip
     axes.set(

@@ -305,10 +305,10 @@ class Grid:
             *(self.columns, self.rows),
         )
 
-    def rect_bounds(self, cells: CellRect) -> Bounds:
-        """Return the space that a rectangle of cells covers, for pictures and reports."""
+    def space(self, cells: CellRect) -> tuple[float, float, float, float]:
+        """Return min_x, min_y, max_x, max_y of some cells, for pictures and reports."""
         b = self.bounds
-        return Bounds(
+        return (
             b.min_x + cells.col_start / self.columns_per_unit,
             b.min_y + cells.row_start / self.rows_per_unit,
             b.min_x + cells.col_stop / self.columns_per_unit,

@@ -5,9 +5,14 @@ Owns a least-squares estimate of two prices. It knows no clock: busy time is tol
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from sparkswarm.protocol.geometry import FloatArray
+
+LARGEST_RATE = 1e100
+"""More points or checks in a second than this are no measurement."""
 
 
 class PriceLearner:
@@ -39,14 +44,15 @@ class PriceLearner:
 
     def observe(self, points: float, checks: float, busy: float) -> None:
         """Take in one round; rounds without points or time teach nothing."""
-        amounts = np.array([points, checks], dtype=np.float64)
-        if not (points > 0 and busy > 0 and np.isfinite(amounts).all() and np.isfinite(busy)):
+        if not (points > 0 and checks >= 0 and busy > 0 and math.isfinite(busy)):
             return
         # Relative error counts, not absolute: a quiet round teaches as much as a busy one.
-        amounts, busy = amounts / busy, 1.0
+        amounts = np.array([points / busy, checks / busy], dtype=np.float64)
+        if not (amounts < LARGEST_RATE).all():
+            return
         self._rounds = self._rounds * self._keep + 1.0
         self._gram = self._gram * self._keep + np.outer(amounts, amounts)
-        self._moment = self._moment * self._keep + amounts * busy
+        self._moment = self._moment * self._keep + amounts
 
     @property
     def prices(self) -> tuple[float, float]:

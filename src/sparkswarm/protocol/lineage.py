@@ -39,7 +39,10 @@ class Lineage:
             self._retired[partition.id] = (partition, time)
 
     def chain(self, partition: Partition) -> list[Link]:
-        """Return every former holder of data of ``partition``'s cells, newest first."""
+        """Return every former holder of data of ``partition``'s cells, newest first.
+
+        Newest is what was retired last.
+        """
         links: list[Link] = []
         queue = [(parent, partition.cells) for parent in partition.parents]
         while queue:
@@ -51,7 +54,7 @@ class Lineage:
             if cells.area:
                 links.append(Link(parent, cells))
                 queue += [(grandparent, cells) for grandparent in parent.parents]
-        return links
+        return sorted(links, key=lambda link: -self._retired[link.partition.id][1])
 
     def expire(self, before: float) -> list[Partition]:
         """Cut the chains: forget what was retired before ``before``, and return it.

@@ -7,6 +7,7 @@ built. It also remembers the next unused id, so that ids stay unique across rest
 from __future__ import annotations
 
 import heapq
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -84,7 +85,8 @@ class Plan:
         ------
         PlanError
             If a change retires a partition that is not there, uses an id that was never
-            reserved or is not newer than its parents', or names an unknown executor.
+            reserved, is in use or is not newer than its parents', or names an unknown
+            executor. That an id is used once is for whoever reserves them to see to.
         """
         current = {partition.id: partition for partition in self.partitions}
         for change in changes:
@@ -108,6 +110,16 @@ class Plan:
     def owned_by(self, executor: int) -> tuple[Partition, ...]:
         """Return the partitions that ``executor`` serves, alone or with others."""
         return tuple(p for p in self.partitions if executor in p.owners)
+
+    def check(self) -> None:
+        """Raise PlanError unless everything about the plan is as it must be."""
+        ids = [partition.id for partition in self.partitions]
+        if ids != sorted(set(ids)) or not all(0 <= i < self.next_id for i in ids):
+            raise PlanError(f"ids must be distinct, in order and below {self.next_id}: {ids}")
+        for partition in self.partitions:
+            if not all(0 <= owner < self.executors for owner in partition.owners):
+                raise PlanError(f"p{partition.id}: executors are 0 to {self.executors - 1}")
+        self.check_tiling()
 
     def check_tiling(self) -> None:
         """Raise PlanError unless every cell belongs to exactly one partition."""
@@ -158,7 +170,7 @@ class Plan:
                 partitions=tuple(
                     Partition(
                         id=int(p["id"]),
-                        cells=CellRect(*map(int, p["cells"])),
+                        cells=CellRect(*map(operator.index, p["cells"])),
                         owners=tuple(map(int, p["owners"])),
                         tickets=tuple(map(int, p["tickets"])),
                         parents=tuple(map(int, p["parents"])),
@@ -167,7 +179,7 @@ class Plan:
                     for p in data["partitions"]
                 ),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PlanError(f"this is not a plan: {error!r}") from error
-        plan.check_tiling()
+        plan.check()
         return plan

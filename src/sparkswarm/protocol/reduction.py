@@ -180,7 +180,9 @@ class Search:
                     best = option
             if best is not None and best.miss(c_max) <= CLOSE_ENOUGH * 2 * c_max:
                 break
-        if best is not None:
+        if best is None:
+            self.refusals.append(f"nothing that {self._m_high} holds fits {receiver.m_low}")
+        else:
             self._record(best.changes)
             self.transfers.append(Transfer(receiver.m_low, best.cost, best.reason))
 

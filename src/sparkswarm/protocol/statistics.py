@@ -158,12 +158,18 @@ class Statistics:
 
     def _jumped(self, per_round: float) -> bool:
         """Whether points or checks of this round are out of line with the past."""
-        new = self.lines(Axis.ROWS)[:, [N_NEW, CHECKS_NEW]].sum(axis=0)
-        usual = self.values[-1, [N, CHECKS]] * per_round
-        points = max(float(usual[0]), 1.0)
+        points, checks = self.lines(Axis.ROWS)[:, [N_NEW, CHECKS_NEW]].sum(axis=0)
+        usual_points, usual_checks = self.values[-1, [N, CHECKS]] * per_round
         # Four standard deviations of a Poisson count, and a quarter besides.
-        allowed = usual * (4.0 / np.sqrt(points) + JUMP)
-        return bool((np.abs(new - usual) > allowed).any())
+        chance = 4.0 * np.sqrt(max(usual_points, 1.0))
+        checks_a_point = max(
+            usual_checks / usual_points if usual_points else 0.0,
+            checks / points if points else 0.0,
+        )
+        return bool(
+            abs(points - usual_points) > chance + JUMP * usual_points
+            or abs(checks - usual_checks) > chance * checks_a_point + JUMP * usual_checks
+        )
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -229,6 +235,8 @@ class Statistics:
         if not self.cells.contains(cells):
             raise GeometryError(f"{cells} is not a part of {self.cells}")
         part = self._cut(Axis.ROWS, cells)._cut(Axis.COLUMNS, cells)
+        if part is self:
+            part = Statistics(cells, self.values.copy())
         if queries is not None:
             part._recount(queries)
         return part
@@ -289,10 +297,14 @@ class Statistics:
         return Statistics(kept, np.concatenate(both))
 
     def _recount(self, queries: QueryCells) -> None:
+        """Set Q and spanQ so that they are exact once the open round is closed."""
         exact = Statistics(self.cells)
         exact.collect_queries(queries)
         exact.close_round()
-        self.values[:, [Q, SPAN_Q]] = exact.values[:, [Q, SPAN_Q]]
+        for axis in Axis:
+            lines, right = self.lines(axis), exact.lines(axis)
+            lines[:, Q] = right[:, Q] - lines[:, Q_NEW].cumsum()
+            lines[:, SPAN_Q] = right[:, SPAN_Q] - lines[:, SPAN_Q_NEW]
 
 
 _CUMULATIVE = [N, Q, R, CHECKS]
