@@ -218,9 +218,11 @@ class GlobalIndex:
                 raise PlanError(f"{change.describe()}: p{partition.id} is not in the index")
             if partition.id in self._updating:
                 raise PlanError(f"{change.describe()}: p{partition.id} is still being updated")
+        ids = set(self._partitions)
         for partition in change.created:
-            if partition.id in self._partitions:
+            if partition.id in ids:
                 raise PlanError(f"{change.describe()}: p{partition.id} is already in the index")
+            ids.add(partition.id)
         self._updating |= {partition.id for partition in (*change.retired, *change.created)}
         return [self._add(partition) for partition in change.created]
 

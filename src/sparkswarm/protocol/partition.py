@@ -111,8 +111,6 @@ class Change:
                 f"a change turns one partition into others or several into one, "
                 f"not {len(self.retired)} into {len(self.created)}"
             )
-        if len({partition.id for partition in self.created}) != len(self.created):
-            raise PlanError(f"{self.describe()} uses an id twice")
         whole, parts = (
             (self.retired[0], self.created)
             if len(self.retired) == 1
