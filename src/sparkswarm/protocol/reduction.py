@@ -160,14 +160,30 @@ class Search:
     def _give(self, receiver: Receiver, even: float) -> None:
         """Find the best way to give ``receiver`` what it has room for, and record it.
 
+        What the level asks for may be finer than the partitions allow. Then the two meet in
+        the middle, as the paper has it, as long as that makes the higher of them lower.
+        """
+        c_high = self._c_high()
+        room = min(even - receiver.c_low, c_high - even)
+        if room <= 0:
+            self.refusals.append(f"{receiver.m_low} has no room below the level of {even:.4g}")
+            return
+        before = len(self.refusals)
+        best = None
+        for c_max in dict.fromkeys((room, (c_high - receiver.c_low) / 2)):
+            best = best or self._find(receiver, c_max, even, c_high)
+        if best is not None:
+            self._record(best.changes)
+            self.transfers.append(Transfer(receiver.m_low, best.cost, best.reason))
+        elif len(self.refusals) == before:
+            self.refusals.append(f"nothing that {self._m_high} holds fits {receiver.m_low}")
+
+    def _find(self, receiver: Receiver, c_max: float, even: float, c_high: float) -> _Option | None:
+        """Return the option that comes closest to moving ``c_max`` and pays.
+
         In the paper's order: whole partitions, then a split, each only if what came before
         misses C_max by more than a tenth; sharing a cell comes last.
         """
-        c_high = self._c_high()
-        c_max = min(even - receiver.c_low, c_high - even)
-        if c_max <= 0:
-            self.refusals.append(f"{receiver.m_low} has no room below the level of {even:.4g}")
-            return
         mine = sorted(
             (entry for entry in self._costs.values() if entry[0] > 0),
             key=lambda entry: (-entry[0], entry[1].partition.id),
@@ -180,11 +196,7 @@ class Search:
                     best = option
             if best is not None and best.miss(c_max) <= CLOSE_ENOUGH * 2 * c_max:
                 break
-        if best is None:
-            self.refusals.append(f"nothing that {self._m_high} holds fits {receiver.m_low}")
-        else:
-            self._record(best.changes)
-            self.transfers.append(Transfer(receiver.m_low, best.cost, best.reason))
+        return best
 
     def _subset(
         self, mine: _Entries, receiver: Receiver, c_max: float, even: float

@@ -105,7 +105,8 @@ class LoadBalancingUnit:
         """Find each point's partition and collect its statistics."""
         order = np.argsort(partition, kind="stable")
         ids, starts = np.unique(partition[order], return_index=True)
-        for partition_id, which in zip(ids, np.split(order, starts[1:]), strict=True):
+        for partition_id, start, stop in zip(ids, starts, [*starts[1:], len(order)], strict=False):
+            which = order[start:stop]
             self.statistics(int(partition_id)).collect_points(
                 columns[which],
                 rows[which],

@@ -1,0 +1,231 @@
+"""The Coordinator as a state machine: reports in, requests and plan changes out."""
+
+import pytest
+
+from sparkswarm.config import SwarmConfig
+from sparkswarm.errors import ProtocolError
+from sparkswarm.protocol.coordinator import Coordinator
+from sparkswarm.protocol.messages import (
+    CloseRound,
+    CostReport,
+    IdGrant,
+    IdRequest,
+    Logged,
+    NothingFeasible,
+    PlanChange,
+    Proposal,
+    ReduceRequest,
+    Refused,
+    ReportsDue,
+)
+from sparkswarm.protocol.partition import moved, split
+from sparkswarm.protocol.plan import Plan
+
+MANY = 1e6
+
+
+def make(executors=4, **settings):
+    settings = {"bounds": (0, 0, 1, 1), "grid": (8, 8)} | settings
+    config = SwarmConfig(executors=executors, **settings)
+    return Coordinator(Plan.initial(config.make_grid(), executors), config)
+
+
+def report(coordinator, costs, number=0, received=MANY):
+    """Let every executor report; return all that is said in answer."""
+    return [
+        message
+        for m, cost in enumerate(costs)
+        for message in coordinator.handle(CostReport(m, number, cost, received))
+    ]
+
+
+def of(kind, messages):
+    return [message for message in messages if isinstance(message, kind)]
+
+
+def verdict(messages):
+    [logged] = [m for m in of(Logged, messages) if m.what in ("rebalance", "do nothing")]
+    return logged.what
+
+
+def test_nothing_is_decided_before_all_have_reported():
+    coordinator = make()
+    assert report(coordinator, [9, 1, 1]) == []
+    assert verdict(coordinator.handle(CostReport(3, 0, 1, MANY))) == "rebalance"
+
+
+def test_the_highest_is_asked_with_three_numbers_for_the_lowest():
+    coordinator = make(moves_per_round=1, receivers=1)
+    [request] = of(ReduceRequest, report(coordinator, [5, 9, 1, 5]))
+    assert request.to == 1
+    assert request.m_lows == (2,)
+    assert request.c_lows == (1,)
+    assert request.system_received == 4 * MANY
+    assert request.fresh_ids[0] >= max(p.id for p in coordinator.plan.partitions) + 1
+    assert len(request.payload) == 24
+
+
+def test_with_the_papers_model_costs_are_numerators_over_all_that_arrived():
+    coordinator = make(cost_model="paper", moves_per_round=1, receivers=1)
+    [request] = of(ReduceRequest, report(coordinator, [5e6, 9e6, 1e6, 5e6]))
+    assert request.c_lows == (1e6 / (4 * MANY),)
+
+
+def test_several_pairs_get_disjoint_runs_of_ids():
+    coordinator = make(executors=6)
+    requests = of(ReduceRequest, report(coordinator, [9, 8, 7, 1, 1, 1]))
+    assert len(requests) > 1
+    ids = [i for request in requests for i in request.fresh_ids]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("costs", "received", "expected"),
+    [
+        pytest.param([1, 1, 1, 1], MANY, "do nothing", id="balanced"),
+        pytest.param([9, 1, 1, 1], MANY, "rebalance", id="one hot"),
+        pytest.param([9, 1, 1, 1], 0, "do nothing", id="nothing arrived"),
+        pytest.param([0, 0, 0, 0], MANY, "do nothing", id="nothing costs anything"),
+        pytest.param([1.2, 1, 1, 0.8], 20, "do nothing", id="too few arrivals to tell"),
+    ],
+)
+def test_every_round_ends_with_a_decision_and_its_reason(costs, received, expected):
+    messages = report(make(), costs, received=received)
+    assert verdict(messages) == expected
+    assert all(logged.reason for logged in of(Logged, messages))
+
+
+def test_late_unknown_and_repeated_reports_change_nothing():
+    coordinator = make()
+    report(coordinator, [9, 1, 1, 1], number=3)
+    assert of(ReduceRequest, coordinator.handle(CostReport(0, 2, 1e9, MANY))) == []
+    assert of(ReduceRequest, coordinator.handle(CostReport(0, 3, 1e9, MANY))) == []
+    assert of(Logged, coordinator.handle(CostReport(17, 3, 1, MANY)))[0].what == "report ignored"
+
+
+def test_silent_executors_do_not_stop_the_round_and_are_left_alone():
+    coordinator = make(executors=3)
+    report(coordinator, [9, 1])
+    messages = coordinator.handle(ReportsDue(0))
+    [request] = of(ReduceRequest, messages)
+    assert (request.m_high, request.m_lows) == (0, (1,))
+    assert any("[2]" in logged.reason for logged in of(Logged, messages))
+    assert coordinator.handle(ReportsDue(0)) == [], "a round is decided once"
+
+
+def prepared_move(coordinator, request, taker=None):
+    """The simplest thing m_high could propose: its first partition moves."""
+    partition = coordinator.plan.owned_by(request.m_high)[0]
+    taker = request.m_lows[0] if taker is None else taker
+    change = moved(partition, request.m_high, taker, request.fresh_ids[0])
+    return Proposal(request.m_high, request.round, (change,), ((taker, 1.0),), "a test")
+
+
+def asked(coordinator, costs=(9, 1, 1, 1)):
+    return of(ReduceRequest, report(coordinator, costs))[0]
+
+
+def test_a_proposal_that_fits_is_published_as_the_next_plan():
+    coordinator = make()
+    proposal = prepared_move(coordinator, asked(coordinator))
+    messages = coordinator.handle(proposal)
+    assert of(PlanChange, messages) == [PlanChange(1, proposal.changes)]
+    assert coordinator.plan.version == 1
+    assert proposal.changes[0].created[0] in coordinator.plan.partitions
+    assert of(Logged, messages)[0].reason == "a test"
+
+
+def test_ids_that_were_not_granted_are_refused():
+    coordinator = make()
+    request = asked(coordinator)
+    partition = coordinator.plan.owned_by(0)[0]
+    change = moved(partition, 0, 1, request.fresh_ids[0] + 10_000)
+    before = coordinator.plan
+    messages = coordinator.handle(Proposal(0, 0, (change,), (), "a test"))
+    assert [refused.change for refused in of(Refused, messages)] == [change]
+    assert not of(PlanChange, messages)
+    assert coordinator.plan == before
+
+
+def test_ids_are_granted_for_one_proposal():
+    coordinator = make()
+    request = asked(coordinator)
+    coordinator.handle(prepared_move(coordinator, request))
+    [partition] = [p for p in coordinator.plan.partitions if p.id == request.fresh_ids[0]]
+    back = moved(partition, request.m_lows[0], 0, request.fresh_ids[0] + 1)
+    assert of(Refused, coordinator.handle(Proposal(0, 0, (back,), (), "a test")))
+
+
+def test_a_proposal_of_an_earlier_round_is_refused():
+    coordinator = make()
+    proposal = prepared_move(coordinator, asked(coordinator))
+    report(coordinator, [1, 1, 1, 1], number=1)
+    assert of(Refused, coordinator.handle(proposal))
+    assert coordinator.plan.version == 0
+
+
+def test_what_still_fits_of_a_proposal_is_made_and_the_rest_refused():
+    coordinator = make(executors=2)
+    request = asked(coordinator, (9, 1))
+    [mine], [other] = coordinator.plan.owned_by(0), coordinator.plan.owned_by(1)
+    first = request.fresh_ids[0]
+    left, right = mine.cells.split_columns(1)
+    good = split(mine, [(left, {0: 64}), (right, {1: 64})], first)
+    stale = moved(good.created[0], 0, 1, first + 2)
+    stale = moved(stale.created[0], 1, 0, first + 3)
+    messages = coordinator.handle(Proposal(0, 0, (good, stale), (), "a test"))
+    assert of(PlanChange, messages) == [PlanChange(1, (good,))]
+    assert [refused.change for refused in of(Refused, messages)] == [stale]
+    assert other in coordinator.plan.partitions
+
+
+def test_when_nothing_is_feasible_the_next_machine_is_asked():
+    coordinator = make(moves_per_round=1, receivers=1)
+    request = asked(coordinator, (9, 6, 5, 1))
+    assert request.m_high == 0
+    messages = coordinator.handle(NothingFeasible(0, 0, "one cell"))
+    [second] = of(ReduceRequest, messages)
+    assert (second.m_high, second.m_lows) == (1, (3,))
+    assert any(logged.reason == "one cell" for logged in of(Logged, messages))
+    assert of(ReduceRequest, coordinator.handle(NothingFeasible(1, 0, "one cell"))) == []
+    assert of(ReduceRequest, coordinator.handle(NothingFeasible(0, 0, "again"))) == []
+
+
+def test_requests_for_ids_wait_for_the_decision():
+    coordinator = make()
+    coordinator.handle(CostReport(0, 0, 1, MANY))
+    assert coordinator.handle(IdRequest(0, 0, 3)) == []
+    before = coordinator.plan.next_id
+    messages = [m for k in (1, 2, 3) for m in coordinator.handle(CostReport(k, 0, 1, MANY))]
+    [grant] = of(IdGrant, messages)
+    assert (grant.to, grant.first_id, grant.count) == (0, before, 3)
+    assert grant.mean_cost == 1
+    assert coordinator.plan.next_id == before + 3
+
+
+def test_an_executor_that_is_giving_load_away_gets_no_ids_for_tidying_up():
+    coordinator = make()
+    assert asked(coordinator).m_high == 0
+    assert coordinator.handle(IdRequest(0, 0, 1)) == []
+    assert of(IdGrant, coordinator.handle(IdRequest(1, 0, 1)))
+
+
+def test_flickering_costs_stop_being_chased():
+    coordinator = make(executors=2)
+    verdicts = [
+        verdict(report(coordinator, [9, 1] if number % 2 else [1, 9], number=number))
+        for number in range(20)
+    ]
+    assert verdicts[:2] == ["rebalance"] * 2
+    assert set(verdicts[4:]) == {"do nothing"}
+
+
+def test_the_five_stages_can_be_chosen():
+    coordinator = make(decision="five_stages")
+    verdicts = [verdict(report(coordinator, [9, 1, 1, 1], number=n)) for n in range(3)]
+    assert verdicts == ["do nothing", "do nothing", "rebalance"]
+
+
+def test_a_message_that_is_not_for_a_coordinator_is_an_error():
+    with pytest.raises(ProtocolError, match="CloseRound"):
+        make().handle(CloseRound(0, 0))
