@@ -14,13 +14,13 @@ SMALL = ["--points", "3000", "--queries", "300"]
 
 
 @pytest.fixture
-def density(tmp_path: Path) -> str:
+def density(tmp_path: Path) -> list[str]:
     """A small grid of counts, so that nothing here takes long."""
     counts = np.random.default_rng(1).integers(0, 50, (40, 40))
     counts[5, 5] = 5_000
     path = tmp_path / "counts.npy"
     np.save(path, counts)
-    return str(path)
+    return ["--density", str(path), "--bounds", "0", "0", "1", "1"]
 
 
 def run(*words: str):
@@ -38,7 +38,7 @@ def test_without_words_the_help_is_shown():
 
 
 def test_overhead_writes_every_operation_of_the_papers_figures(density):
-    result = run("bench", "overhead", *SMALL, "--density", density, "--rounds", "3",
+    result = run("bench", "overhead", *SMALL, *density, "--rounds", "3",
                  "--repeat", "5", "--executors", "4", "--json", "-")  # fmt: skip
     assert result.exit_code == 0, result.output
     operations = json.loads(result.stdout)["operations"]
@@ -51,7 +51,7 @@ def test_overhead_writes_every_operation_of_the_papers_figures(density):
 
 def test_balance_writes_json_a_table_and_a_picture(density, tmp_path: Path):
     target, picture = tmp_path / "balance.json", tmp_path / "balance.png"
-    result = run("bench", "balance", *SMALL, "--density", density, "--rounds", "4",
+    result = run("bench", "balance", *SMALL, *density, "--rounds", "4",
                  "--executors", "3", "--json", str(target), "--picture", str(picture))  # fmt: skip
     assert result.exit_code == 0, result.output
     data = json.loads(target.read_text())
@@ -67,8 +67,7 @@ def test_the_same_seed_gives_the_same_numbers(density, tmp_path: Path):
             "bench",
             "balance",
             *SMALL,
-            "--density",
-            density,
+            *density,
             "--rounds",
             "3",
             "--executors",
@@ -81,6 +80,7 @@ def test_the_same_seed_gives_the_same_numbers(density, tmp_path: Path):
         for _ in range(2)
     ]
     assert outputs[0] == outputs[1]
+    assert json.loads(outputs[0])["runs"]
 
 
 def test_a_file_that_is_not_there_is_explained_in_one_line():

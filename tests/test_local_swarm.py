@@ -1,13 +1,16 @@
 """The whole protocol at work in one process: Coordinator, units and index together."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkswarm.config import SwarmConfig
-from sparkswarm.protocol.messages import CostReport, PlanChange, ReduceRequest
-from sparkswarm.protocol.partition import ChangeKind
+from sparkswarm.protocol.geometry import CellRect, QueryCells
+from sparkswarm.protocol.messages import CostReport, ReduceRequest
+from sparkswarm.protocol.plan import Plan
 from sparkswarm.testing import LocalSwarm
 
 
@@ -103,21 +106,25 @@ def test_several_receivers_cost_three_numbers_each():
     assert max(len(m.m_lows) for m in requests) > 1
 
 
-def test_leftovers_of_a_hotspot_are_merged():
+def test_partitions_of_one_executor_that_form_a_rectangle_are_merged_in_due_time():
     rng = np.random.default_rng(1)
-    swarm = make(executors=2, merge_every=4)
-    for r in range(4):
-        play(swarm, r, *corner(rng, 20_000))
-    for r in range(4, 20):
+    config = SwarmConfig(bounds=(0.0, 0.0, 1.0, 1.0), grid=(16, 16), executors=2, merge_every=4)
+    halves = Plan.initial(config.make_grid(), 2)
+    pieces = Plan.initial(config.make_grid(), 8)
+    # Eight pieces as if left over from a hotspot, four of them in each half.
+    plan = replace(
+        pieces,
+        executors=2,
+        partitions=tuple(
+            replace(p, owners=(0 if p.cells.col_stop <= 8 else 1,)) for p in pieces.partitions
+        ),
+    )
+    swarm = LocalSwarm(config, plan)
+    for r in range(1, 4):
         play(swarm, r, rng.random(40_000), rng.random(40_000))
-    merges = [
-        change
-        for message in swarm.sent
-        if isinstance(message, PlanChange)
-        for change in message.changes
-        if change.kind is ChangeKind.MERGE
-    ]
-    assert merges
+        assert len(swarm.plan.partitions) == 8
+    play(swarm, 4, rng.random(40_000), rng.random(40_000))
+    assert [p.cells for p in swarm.plan.partitions] == [p.cells for p in halves.partitions]
 
 
 def test_a_flickering_hotspot_does_not_make_it_thrash():
@@ -140,6 +147,10 @@ def test_a_flickering_hotspot_does_not_make_it_thrash():
 def test_every_choice_of_model_and_decision_runs_and_keeps_the_tiling(cost_model, decision):
     rng = np.random.default_rng(1)
     swarm = make(cost_model=cost_model, decision=decision, merge_every=3)
+    everywhere = QueryCells.of([CellRect(c, r, c + 2, r + 2) for c in range(15) for r in range(15)])
+    routed = swarm.index.route_queries(everywhere)
+    for partition, owner in set(zip(routed.partition, routed.owner, strict=True)):
+        swarm.units[owner].collect_queries(int(partition), everywhere)
     for r in range(20):
         play(swarm, r, *corner(rng, 5_000, side=0.1 + 0.04 * r))
         swarm.index.check_tiling()

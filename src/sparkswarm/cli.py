@@ -46,6 +46,13 @@ DensityOption = Annotated[
         "npy). Default: built-in cities of the contiguous US."
     ),
 ]
+BoundsOption = Annotated[
+    tuple[float, float, float, float] | None,
+    typer.Option(
+        metavar="MIN_X MIN_Y MAX_X MAX_Y",
+        help="The space that --density covers, where the file does not say.",
+    ),
+]
 SeedOption = Annotated[int, typer.Option(min=0, help="Fixes everything random.")]
 
 
@@ -71,6 +78,7 @@ def balance(
     executors: Annotated[int, typer.Option(min=1, help="Executors that share the work.")] = 22,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; the hotspot is in 30 to 49.")] = 60,
     density: DensityOption = None,
+    bounds: BoundsOption = None,
     points: Annotated[int, typer.Option(min=1, help="Points in a round.")] = 1_000_000,
     queries: Annotated[int, typer.Option(min=0, help="Queries registered.")] = 1_000_000,
     seed: SeedOption = 0,
@@ -84,7 +92,7 @@ def balance(
     from sparkswarm.bench.pictures import draw_balance
 
     with _explained(), _progress() as progress:
-        where = _density(density)
+        where = _density(density, bounds)
         total = rounds * len(list(variants(executors)))
         task = progress.add_task("balance", total=total)
         runs = run_balance(
@@ -94,16 +102,9 @@ def balance(
         title = f"{executors} executors, {where.name}, {points:,} points a round (simulated)"
         draw_balance(runs, title, picture)
     table = Table(title=title)
-    for column in (
-        "variant",
-        "round 5",
-        "12 to 29",
-        "hotspot + 2",
-        "hotspot + 5",
-        "last",
-        "changes",
-    ):
-        table.add_column(column, justify="left" if column == "variant" else "right")
+    table.add_column("variant", no_wrap=True)
+    for column in ("5", "12-29", "+2", "+5", "last", "changes"):
+        table.add_column(column, justify="right", no_wrap=True)
     for run in runs:
         e = run.efficiency
         steady = min(e[12:30], default=float("nan"))
@@ -112,7 +113,10 @@ def balance(
             run.variant.label, *(f"{c[0]:.3f}" if c else "" for c in cells), str(sum(run.changes))
         )
     people.print(table)
-    people.print(f"Balance efficiency (1 is perfect); 12 to 29 is the lowest. Picture: {picture}")
+    people.print(
+        "Balance efficiency, 1 is perfect: in round 5, the lowest of rounds 12 to 29, two and "
+        f"five rounds after the hotspot's start, in the last round. Picture: {picture}"
+    )
     settings = {
         "density": where.name, "rounds": rounds, "points": points, "queries": queries, "seed": seed
     }  # fmt: skip
@@ -124,6 +128,7 @@ def overhead(
     executors: Annotated[int, typer.Option(min=2, help="Executors that share the work.")] = 22,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds played before measuring.")] = 15,
     density: DensityOption = None,
+    bounds: BoundsOption = None,
     points: Annotated[int, typer.Option(min=1, help="Points in a round.")] = 1_000_000,
     queries: Annotated[int, typer.Option(min=0, help="Queries registered.")] = 1_000_000,
     repeat: Annotated[int, typer.Option(min=2, help="Times each operation is timed.")] = 300,
@@ -136,7 +141,7 @@ def overhead(
     from sparkswarm.config import SwarmConfig
 
     with _explained(), _progress() as progress:
-        where = _density(density)
+        where = _density(density, bounds)
         b = where.bounds
         config = SwarmConfig(
             bounds=(b.min_x, b.min_y, b.max_x, b.max_y),
@@ -155,7 +160,8 @@ def overhead(
     grid = f"{where.grid.columns} x {where.grid.rows} cells"
     table = Table(title=f"{executors} executors, {grid}, {queries:,} queries, {where.name}")
     for column in ("operation", "figure", "median µs", "p99 µs", "per"):
-        table.add_column(column, justify="right" if "µs" in column else "left")
+        numbers = "µs" in column
+        table.add_column(column, justify="right" if numbers else "left", no_wrap=numbers)
     for op in operations:
         table.add_row(op.name, op.figure, f"{op.median:.4g}", f"{op.p99:.4g}", op.per)
     people.print(table)
@@ -183,10 +189,13 @@ def demo(
         run_demo(people, executors, rounds, pause, seed)
 
 
-def _density(path: Path | None) -> Density:
+def _density(path: Path | None, bounds: tuple[float, float, float, float] | None) -> Density:
+    from sparkswarm.protocol.geometry import Bounds
     from sparkswarm.workloads import CONTIGUOUS_US, cities_density, load_density
 
-    return load_density(path) if path else cities_density(CONTIGUOUS_US)
+    if path is None:
+        return cities_density(Bounds(*bounds) if bounds else CONTIGUOUS_US)
+    return load_density(path, Bounds(*bounds) if bounds else None)
 
 
 @contextmanager
