@@ -58,7 +58,7 @@ def test_balance_writes_json_a_table_and_a_picture(density, tmp_path: Path):
     assert {run["executors"] for run in data["runs"]} == {3}
     assert all(len(run["efficiency"]) == 4 for run in data["runs"])
     assert picture.exists()
-    assert "work model" in result.output
+    assert "work, 1 move" in result.output
 
 
 def test_the_same_seed_gives_the_same_numbers(density, tmp_path: Path):

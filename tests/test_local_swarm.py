@@ -23,10 +23,7 @@ def make(executors=4, side=16, **settings):
 
 def play(swarm, number, x, y):
     """One round of points; returns how many each executor got."""
-    routed = swarm.index.route(x, y)
-    for unit in swarm.units:
-        mine = routed.owner == unit.executor
-        unit.collect_points(routed.partition[mine], routed.column[mine], routed.row[mine])
+    routed = swarm.send(x, y)
     swarm.close_round(number)
     return np.bincount(routed.owner, minlength=len(swarm.units))
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -83,13 +84,16 @@ def balance(
     queries: Annotated[int, typer.Option(min=0, help="Queries registered.")] = 1_000_000,
     seed: SeedOption = 0,
     json_to: JsonOption = None,
+    plans: Annotated[
+        Path | None, typer.Option(help="Also draw plans: at the start, settled, in the hotspot.")
+    ] = None,
     picture: Annotated[Path, typer.Option(help="Where to draw the picture.")] = Path(
         "artifacts/balance.png"
     ),
 ) -> None:
     """Measure how evenly the protocol divides the work, round by round (simulated rounds)."""
     from sparkswarm.bench.balance import run_balance, variants
-    from sparkswarm.bench.pictures import draw_balance
+    from sparkswarm.bench.pictures import draw_balance, draw_plans
 
     with _explained(), _progress() as progress:
         where = _density(density, bounds)
@@ -101,14 +105,20 @@ def balance(
         )  # fmt: skip
         title = f"{executors} executors, {where.name}, {points:,} points a round (simulated)"
         draw_balance(runs, title, picture)
-    table = Table(title=title)
+        if plans:
+            best = next(run for run in runs if run.variant.is_default)
+            names = ("at the start", "settled", "in the hotspot")
+            titles = [
+                f"{n}, before round {r}" for n, (r, _) in zip(names, best.plans, strict=False)
+            ]
+            draw_plans(list(zip(titles, (p for _, p in best.plans), strict=True)), where, plans)
+    table = Table(title=title, box=box.SIMPLE, padding=(0, 0, 0, 1), pad_edge=False)
     table.add_column("variant", no_wrap=True)
     for column in ("5", "12-29", "+2", "+5", "last", "changes"):
         table.add_column(column, justify="right", no_wrap=True)
     for run in runs:
         e = run.efficiency
-        steady = min(e[12:30], default=float("nan"))
-        cells = [e[5:6], (steady,), e[32:33], e[35:36], e[-1:]]
+        cells = [e[5:6], sorted(e[12:30]), e[32:33], e[35:36], e[-1:]]
         table.add_row(
             run.variant.label, *(f"{c[0]:.3f}" if c else "" for c in cells), str(sum(run.changes))
         )
@@ -158,7 +168,9 @@ def overhead(
             operations.append(operation)
             progress.update(task, advance=1, description=operation.name)
     grid = f"{where.grid.columns} x {where.grid.rows} cells"
-    table = Table(title=f"{executors} executors, {grid}, {queries:,} queries, {where.name}")
+    table = Table(
+        box=box.SIMPLE, title=f"{executors} executors, {grid}, {queries:,} queries, {where.name}"
+    )
     for column in ("operation", "figure", "median µs", "p99 µs", "per"):
         numbers = "µs" in column
         table.add_column(column, justify="right" if numbers else "left", no_wrap=numbers)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.protocol.coordinator import Coordinator
-from sparkswarm.protocol.geometry import QueryCells
-from sparkswarm.protocol.global_index import GlobalIndex
+from sparkswarm.protocol.geometry import FloatArray, QueryCells
+from sparkswarm.protocol.global_index import GlobalIndex, RoutedPoints
 from sparkswarm.protocol.messages import (
     COORDINATOR,
     EVERYONE,
@@ -72,6 +72,19 @@ class LocalSwarm:
     def plan(self) -> Plan:
         """The plan in force."""
         return self.coordinator.plan
+
+    def send(self, x: FloatArray, y: FloatArray, checks: FloatArray | None = None) -> RoutedPoints:
+        """Route points to their executors and collect their statistics there."""
+        routed = self.index.route(x, y)
+        for unit in self.units:
+            mine = routed.owner == unit.executor
+            unit.collect_points(
+                routed.partition[mine],
+                routed.column[mine],
+                routed.row[mine],
+                None if checks is None else checks[mine],
+            )
+        return routed
 
     def close_round(self, number: int, busy: Mapping[int, float] | None = None) -> list[Logged]:
         """End a round everywhere and let the protocol talk until it falls silent."""

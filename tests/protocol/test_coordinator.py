@@ -6,6 +6,7 @@ from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
 from sparkswarm.protocol.coordinator import Coordinator
 from sparkswarm.protocol.messages import (
+    Achieved,
     CloseRound,
     CostReport,
     IdGrant,
@@ -18,7 +19,7 @@ from sparkswarm.protocol.messages import (
     Refused,
     ReportsDue,
 )
-from sparkswarm.protocol.partition import moved, split
+from sparkswarm.protocol.partition import moved, reshared, split
 from sparkswarm.protocol.plan import Plan
 
 MANY = 1e6
@@ -224,6 +225,66 @@ def test_the_five_stages_can_be_chosen():
     coordinator = make(decision="five_stages")
     verdicts = [verdict(report(coordinator, [9, 1, 1, 1], number=n)) for n in range(3)]
     assert verdicts == ["do nothing", "do nothing", "rebalance"]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1.0])
+def test_a_report_that_makes_no_sense_is_said_and_left_out(number):
+    coordinator = make(executors=3)
+    messages = report(coordinator, [9, 1, number])
+    [request] = of(ReduceRequest, messages)
+    assert (request.m_high, request.m_lows) == (0, (1,))
+    assert any(logged.what == "report ignored" for logged in of(Logged, messages))
+
+
+def test_when_no_report_makes_sense_nothing_happens():
+    messages = report(make(executors=2), [float("nan")] * 2)
+    assert {type(message) for message in messages} == {Logged}
+
+
+def test_an_executor_may_change_only_what_it_owns():
+    coordinator = make()
+    request = asked(coordinator)
+    [other] = coordinator.plan.owned_by(1)
+    messages = coordinator.handle(
+        Proposal(0, 0, (moved(other, 1, 2, request.fresh_ids[0]),), (), "a test")
+    )
+    assert "does not own" in of(Refused, messages)[0].reason
+    assert coordinator.plan.version == 0
+
+
+def test_nothing_is_given_to_an_executor_that_does_not_exist():
+    coordinator = make()
+    messages = coordinator.handle(prepared_move(coordinator, asked(coordinator), taker=77))
+    assert "0 to 3" in of(Refused, messages)[0].reason
+
+
+def test_tidying_up_and_giving_load_away_do_not_disturb_each_other():
+    coordinator = make(moves_per_round=1, receivers=1)
+    assert asked(coordinator, (9, 6, 5, 1)).m_high == 0
+    [grant] = of(IdGrant, coordinator.handle(IdRequest(1, 0, 1)))
+    [second] = of(ReduceRequest, coordinator.handle(NothingFeasible(0, 0, "one cell")))
+    assert second.m_high == 1
+    [partition] = coordinator.plan.owned_by(1)
+    tidy = reshared(partition, {1: 64}, grant.first_id)
+    assert of(PlanChange, coordinator.handle(Proposal(1, 0, (tidy,), (), "tidy")))
+    move = moved(tidy.created[0], 1, 3, second.fresh_ids[0])
+    assert of(PlanChange, coordinator.handle(Proposal(1, 0, (move,), (), "a gift")))
+
+
+def test_the_runtime_may_say_what_was_achieved():
+    coordinator = make(decision="five_stages")
+    verdicts = []
+    for number, achieved in enumerate([5, 6, 7, 6, 5, 4, 3]):
+        coordinator.handle(Achieved(number, achieved))
+        verdicts.append(verdict(report(coordinator, [9, 1, 1, 1], number=number)))
+    assert verdicts == ["do nothing"] * 6 + ["rebalance"]
+
+
+def test_the_five_stages_ask_the_highest_however_little_it_is_above_the_rest():
+    coordinator = make(decision="five_stages", moves_per_round=1, receivers=1)
+    for number in range(2):
+        report(coordinator, [1.001, 1, 1, 1], number=number)
+    assert of(ReduceRequest, report(coordinator, [1.001, 1, 1, 1], number=2))
 
 
 def test_a_message_that_is_not_for_a_coordinator_is_an_error():

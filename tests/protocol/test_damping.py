@@ -1,5 +1,6 @@
 """Hotspots that flicker must not make us thrash; hotspots that stay must not wait."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,8 +75,26 @@ def test_rounds_without_load_are_no_surprise():
     assert not any(holds([HERE, {0: 0.0, 1: 0.0}] * 10))
 
 
-def test_an_executor_that_comes_or_goes_is_reckoned_with():
+def test_executors_that_are_silent_or_new_are_no_surprise():
+    rounds = [{0: 1.0, 1: 1.0}, {0: 1.0}, {0: 1.0, 1: 1.0, 2: 5.0}] * 10
+    assert not any(holds(rounds))
+
+
+def test_what_chance_can_do_is_no_surprise():
+    rng = np.random.default_rng(1)
     damping = Damping()
-    damping.observe({0: 1.0, 1: 1.0})
-    assert damping.observe({0: 1.0}) is None
-    assert damping.observe({0: 1.0, 1: 1.0, 2: 5.0}) is not None
+    for _ in range(200):
+        points = rng.multinomial(40, [1 / 20] * 20)
+        assert damping.observe(dict(enumerate(map(float, points))), received=40) is None
+
+
+def test_jumping_for_ever_is_held_for_ever():
+    assert all(holds([HERE, THERE] * 2000)[3:])
+
+
+def test_what_was_forgotten_cannot_surprise():
+    damping = Damping()
+    for costs in [HERE, THERE] * 10:
+        damping.observe(costs)
+        damping.forget()
+    assert damping.observe(HERE) is None

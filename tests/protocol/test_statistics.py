@@ -495,20 +495,7 @@ def test_the_noise_of_a_steady_stream_is_no_jump(rate: float) -> None:
         same(watchful.values, plain.values)
 
 
-@pytest.mark.parametrize(
-    "rate",
-    [
-        pytest.param(
-            0.1,
-            marks=pytest.mark.xfail(
-                reason="below one point a round what is allowed for chance shrinks with the "
-                "rate instead of its root, so nearly every arrival is a jump and N doubles",
-            ),
-        ),
-        3,
-        10,
-    ],
-)
+@pytest.mark.parametrize("rate", [0.1, 0.5, 3, 10])
 def test_a_thin_stream_is_not_overrated(rate: float) -> None:
     """The mean of N over many rounds is the rate / (1 - fade), with jumps as without."""
     rng = np.random.default_rng(11)
@@ -519,6 +506,28 @@ def test_a_thin_stream_is_not_overrated(rate: float) -> None:
         statistics.close_round(HALVE, forget_jumps=True)
         total += statistics.points
     assert total / rounds == pytest.approx(2 * rate, rel=0.15)
+
+
+@pytest.mark.xfail(
+    reason="N is nothing before the checks are: the checks a point are then divided by zero"
+)
+@pytest.mark.filterwarnings("error")
+def test_a_stream_that_ends_fades_to_nothing() -> None:
+    """Until the last bit is gone."""
+    statistics = steady(3, 1000)
+    for _ in range(1200):
+        statistics.close_round(HALVE, forget_jumps=True)
+    assert (statistics.points, statistics.checks) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("points", "seen"), [(4, 4), (5, 10)])
+def test_a_new_partition_is_seen_in_full_as_soon_as_chance_cannot_explain_it(
+    points: int, seen: float
+) -> None:
+    statistics = Statistics(CellRect(0, 0, 2, 2))
+    receive(statistics, points, 7)
+    statistics.close_round(HALVE, forget_jumps=True)
+    assert (statistics.points, statistics.checks) == (seen, 7 * seen)
 
 
 # -- parts ---------------------------------------------------------------------------------
@@ -622,22 +631,24 @@ def test_with_its_queries_given_a_part_has_every_count_of_them_right(
     same(found.values[:, rest], plain.values[:, rest])
 
 
-@pytest.mark.xfail(
-    reason="a recount takes in the queries of the open round, which closing then adds again"
-)
-@pytest.mark.parametrize("operation", ["restricted", "joined"])
-def test_a_recount_in_mid_round_counts_no_query_twice(operation: str) -> None:
-    part = CellRect(0, 0, 2, 1)
-    queries = QueryCells.of([part])
-    whole = Statistics(CellRect(0, 0, 2, 2))
-    whole.collect_queries(queries)
-    found = (
-        whole.restricted_to(part, queries)
-        if operation == "restricted"
-        else Statistics.joined([whole], whole.cells, queries)
-    )
-    found.close_round()
-    assert found.queries == 1
+@given(tiling=tilings())
+def test_a_recount_in_mid_round_is_exact_once_the_round_is_closed(
+    tiling: tuple[History, list[CellRect]],
+) -> None:
+    """Along the cut and across it, for parts and for the whole that they make."""
+    history, parts = tiling
+    cells, rounds = history
+    whole = live(cells, rounds, close_last=False)
+    alive = history.alive()
+    pieces = [whole.restricted_to(part, QueryCells.of(clip(alive, part))) for part in parts]
+    apart = [live(part, rounds, close_last=False) for part in parts]
+    for statistics in (*pieces, Statistics.joined(apart, cells, QueryCells.of(alive))):
+        statistics.close_round()
+        for axis in Axis:
+            for start, stop in runs(statistics.cells, axis):
+                run = band(statistics.cells, axis, start, stop)
+                found = statistics.queries_in(axis, start, stop)
+                assert found == pytest.approx(len(clip(alive, run)))
 
 
 @pytest.mark.parametrize(
@@ -663,12 +674,10 @@ def test_a_part_leaves_the_whole_as_it_was(cut: tuple[History, Axis, CellRect]) 
     before = whole.values.copy()
     found = whole.restricted_to(part)
     assert (whole.values == before).all()
-    if part != cells:
-        found.values += 1
-        assert (whole.values == before).all()
+    found.values += 1
+    assert (whole.values == before).all()
 
 
-@pytest.mark.xfail(reason="the part that is the whole is the same object, and is recounted in it")
 def test_the_part_that_is_the_whole_is_a_copy_too() -> None:
     cells = CellRect(0, 0, 2, 2)
     whole = Statistics(cells)

@@ -212,9 +212,54 @@ def test_what_was_refused_is_forgotten():
     assert giver.handle(Refused(0, 1, proposal.changes[0], "a test")) == []
     assert giver.partitions == [LEFT]
     close(taker, 2)
+    close(taker, 3)
     taker.handle(PlanChange(2, proposal.changes))
     [partition] = taker.partitions
     assert taker.statistics(partition.id).points == 0
+
+
+def test_a_plan_that_comes_after_the_next_round_has_closed_still_finds_the_statistics():
+    giver, taker = make([LEFT]), make([], executor=1)
+    feed(giver, LEFT, everywhere(LEFT))
+    close(giver)
+    [takeover] = giver.handle(request())
+    taker.handle(takeover)
+    [proposal] = giver.handle(TakenOver(1, 0, 1))
+    close(taker, 2)
+    taker.handle(PlanChange(1, proposal.changes))
+    [partition] = taker.partitions
+    assert taker.statistics(partition.id).points == 16
+
+
+def test_without_statistics_the_queries_at_least_are_counted():
+    queries = QueryCells.of([CellRect(0, 0, 2, 2)] * 3)
+    unit = make([], executor=1, queries_of=lambda partition: queries)
+    unit.handle(PlanChange(1, (moved(LEFT, 0, 1, 9),)))
+    assert unit.statistics(9).queries == 3
+
+
+def test_points_that_expire_leave_the_statistics_with_their_checks():
+    unit = make(fade=1.0)
+    feed(unit, LEFT, everywhere(LEFT), checks=3)
+    close(unit)
+    columns, rows = np.array(everywhere(LEFT), dtype=np.int32).T
+    unit.expire_points(LEFT.id, columns.copy(), rows.copy(), np.full(16, 3.0))
+    [report] = close(unit, 2)
+    assert report.numerator == 0
+    assert unit.statistics(LEFT.id).points == unit.statistics(LEFT.id).checks == 0
+
+
+def test_a_move_is_measured_against_what_it_wins_in_a_round():
+    """N stands for 1 / (1 - fade) rounds, so half of a cost is what a round brings."""
+    for payback, feasible in ((0.9, False), (1.1, True)):
+        unit = make([LEFT], payback_rounds=payback, shared_cells=False)
+        # 32 points weigh as 64; half of them move and win 32 in cost, 16 a round.
+        feed(unit, LEFT, everywhere(LEFT, 2))
+        # One side of the split holds 320 queries, whose move costs as much as 16 points.
+        unit.collect_queries(LEFT.id, QueryCells.of([CellRect(0, 0, 4, 4)] * 320))
+        close(unit)
+        [answer] = unit.handle(request())
+        assert isinstance(answer, Takeover) == feasible
 
 
 def test_owners_of_a_cell_that_is_shared_again_scale_their_statistics():

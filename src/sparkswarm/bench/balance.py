@@ -12,10 +12,14 @@ from typing import Any
 
 from sparkswarm.bench.world import World
 from sparkswarm.config import CostModelName, DecisionName, SwarmConfig
+from sparkswarm.protocol.plan import Plan
 from sparkswarm.workloads import Density, Hotspot
 
 HOTSPOT = Hotspot(start=30, stop=50)
 """40% of the points in 15% x 15% of the space, and 20% of the queries, in rounds 30 to 49."""
+
+WORTH_DRAWING = (0, HOTSPOT.start, HOTSPOT.start + 5)
+"""Before these rounds the plan is kept: at the start, settled, and settled in the hotspot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +32,15 @@ class Variant:
     shared_cells: bool
 
     @property
+    def is_default(self) -> bool:
+        """Whether these are the default settings."""
+        return self.cost_model == "work" and self.moves_per_round > 1 and self.shared_cells
+
+    @property
     def label(self) -> str:
         """A line's name in tables and pictures."""
-        moves = "1 move" if self.moves_per_round == 1 else f"up to {self.moves_per_round} moves"
-        parts = [f"{self.cost_model} model", moves]
+        moves = "1 move" if self.moves_per_round == 1 else f"{self.moves_per_round} moves"
+        parts = [self.cost_model, moves]
         if self.shared_cells:
             parts.append("shared cells")
         if self.decision == "five_stages":
@@ -41,13 +50,14 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one variant did."""
+    """What one variant did, and its plans before some rounds worth drawing."""
 
     variant: Variant
     executors: int
     efficiency: tuple[float, ...]
     changes: tuple[int, ...]
     partitions: int
+    plans: tuple[tuple[int, Plan], ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that ``--json`` writes."""
@@ -105,13 +115,17 @@ def run_balance(
             seed,
             throttled=variant.decision == "five_stages",
         )
-        efficiency, changes = [], []
+        efficiency, changes, plans = [], [], []
         for number in range(rounds):
+            if number in WORTH_DRAWING:
+                plans.append((number, world.swarm.plan))
             played = world.play()
             efficiency.append(played.efficiency)
             changes.append(len(played.changes))
             on_round(variant, number)
         world.swarm.index.check_tiling()
         partitions = len(world.swarm.plan.partitions)
-        runs.append(Run(variant, executors, tuple(efficiency), tuple(changes), partitions))
+        runs.append(
+            Run(variant, executors, tuple(efficiency), tuple(changes), partitions, tuple(plans))
+        )
     return runs

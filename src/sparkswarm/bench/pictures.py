@@ -63,6 +63,18 @@ def draw_plans(plans: Sequence[tuple[str, Plan]], density: Density, path: Path) 
     for axes, (title, plan) in zip(all_axes[0], plans, strict=True):
         _draw_plan(axes, plan, density)
         axes.set_title(title, fontsize=11)
+    where = HOTSPOT.region(density.bounds)
+    all_axes[0][-1].add_patch(
+        Rectangle(
+            (where.min_x, where.min_y), where.width, where.height,
+            fill=False, edgecolor="#d00000", lw=1.2, ls="--",
+        )
+    )  # fmt: skip
+    figure.supxlabel(
+        "a colour for each executor · grey: points · red circle: a cell shared by several "
+        "executors · dashed: the hotspot",
+        fontsize=9,
+    )
     _save(figure, path)
 
 

@@ -18,6 +18,6 @@ def compiled(function: _Function) -> _Function:
     """Compile ``function`` to machine code on first use and keep the result on disk.
 
     ``cache=True`` because every new Python worker would otherwise spend about a second
-    compiling; ``nogil=True`` because the kernels touch nothing but arrays.
+    compiling. The interpreter's lock stays held: the arrays have one thread as their owner.
     """
-    return cast(_Function, numba.njit(cache=True, nogil=True)(function))
+    return cast(_Function, numba.njit(cache=True)(function))

@@ -6,6 +6,8 @@ a statistic. Every decision leaves a :class:`Logged` with its reason.
 
 from __future__ import annotations
 
+import math
+
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
 from sparkswarm.protocol.cost import make_cost_model
@@ -18,6 +20,7 @@ from sparkswarm.protocol.decision import (
     gain_worth_having,
 )
 from sparkswarm.protocol.messages import (
+    Achieved,
     CostReport,
     IdGrant,
     IdRequest,
@@ -68,9 +71,11 @@ class Coordinator:
         self._costs: list[float] = []
         self._system_received = 0.0
         self._asked: dict[int, ReduceRequest] = {}
-        self._granted: dict[int, range] = {}
+        self._granted: dict[int, list[range]] = {}
+        self._achieved: Achieved | None = None
         self._tried: set[int] = set()
         self._waiting: list[IdRequest] = []
+        self._unusable: set[int] = set()
 
     def handle(self, message: Message) -> list[Message]:
         """Take one message and return what to send."""
@@ -78,7 +83,10 @@ class Coordinator:
             case CostReport():
                 return self._report(message)
             case ReportsDue():
-                return self._close() if message.round == self._round and self._reports else []
+                return self._close() if message.round == self._round else []
+            case Achieved():
+                self._achieved = message
+                return []
             case Proposal():
                 return self._proposal(message)
             case NothingFeasible():
@@ -99,14 +107,23 @@ class Coordinator:
             self._granted = {}
             self._tried = set()
             self._waiting = []
+            self._unusable = set()
         if self._costs:
             return []
-        self._reports[report.executor] = report
-        return self._close() if len(self._reports) == self.plan.executors else []
+        messages: list[Message] = []
+        if all(math.isfinite(n) and n >= 0 for n in (report.numerator, report.received)):
+            self._reports[report.executor] = report
+        else:
+            self._unusable.add(report.executor)
+            numbers = f"{report.executor} reported {report.numerator} and {report.received}"
+            messages.append(Logged(report.round, "report ignored", numbers))
+        if len(self._reports.keys() | self._unusable) == self.plan.executors:
+            messages += self._close()
+        return messages
 
     def _close(self) -> list[Message]:
         """Decide, and serve the requests for ids that had to wait for the decision."""
-        if self._costs:
+        if self._costs or not self._reports:
             return []
         messages = self._decide()
         for request in self._waiting:
@@ -129,8 +146,11 @@ class Coordinator:
             messages.append(Logged(self._round, "went on without", f"no report from {silent}"))
         if self._system_received <= 0:
             return [*messages, Logged(self._round, "do nothing", "nothing arrived")]
-        decision = self._decider.decide(list(known.values()), self._system_received)
-        hold = self._damping.observe(known)
+        throughput = self._system_received
+        if self._achieved is not None and self._achieved.round == self._round:
+            throughput = self._achieved.throughput
+        decision = self._decider.decide(list(known.values()), throughput)
+        hold = self._damping.observe(known, self._system_received)
         if decision.verdict is Verdict.REBALANCE and hold and self._config.decision == "gain":
             return [*messages, Logged(self._round, Verdict.DO_NOTHING.value, hold)]
         messages.append(Logged(self._round, decision.verdict.value, decision.reason))
@@ -141,15 +161,19 @@ class Coordinator:
         return messages
 
     @property
-    def _worthwhile(self) -> float:
-        return gain_worth_having(self._config.min_gain, len(self._reports), self._system_received)
+    def _tolerance(self) -> float:
+        """How far above the mean an executor may stay; the paper asks the highest, always."""
+        if self._config.decision == "five_stages":
+            return 0.0
+        worth = gain_worth_having(self._config.min_gain, len(self._reports), self._system_received)
+        return worth / 2
 
     def _ask(self, givers: list[int], receivers: list[int], pairs: int) -> list[Message]:
         groups = pair(
             self._costs,
             max_pairs=pairs,
             max_receivers=self._config.receivers or len(self._costs),
-            tolerance=self._worthwhile / 2,
+            tolerance=self._tolerance,
             givers=givers,
             receivers=receivers,
         )
@@ -185,13 +209,12 @@ class Coordinator:
 
     def _reserve(self, executor: int, count: int) -> range:
         ids, self.plan = self.plan.reserve(count)
-        self._granted[executor] = ids
+        self._granted.setdefault(executor, []).append(ids)
         return ids
 
     def _proposal(self, proposal: Proposal) -> list[Message]:
         """Publish what fits the plan of a proposal, and refuse the rest with the reason."""
-        self._asked.pop(proposal.executor, None)
-        granted = self._granted.pop(proposal.executor, range(0))
+        granted = self._take_grant(proposal)
         messages: list[Message] = []
         accepted: list[Change] = []
         current = set(self.plan.partitions)
@@ -208,8 +231,11 @@ class Coordinator:
                 ]
         if accepted:
             self.plan = self.plan.apply(accepted)
-            for m_low, cost in proposal.moved:
-                self._damping.expect(proposal.executor, m_low, cost)
+            if len(accepted) == len(proposal.changes):
+                for m_low, cost in proposal.moved:
+                    self._damping.expect(proposal.executor, m_low, cost)
+            else:
+                self._damping.forget()
             what = "; ".join(change.describe() for change in accepted)
             messages += [
                 PlanChange(self.plan.version, tuple(accepted)),
@@ -229,14 +255,28 @@ class Coordinator:
             return f"it belongs to round {proposal.round}, this is round {self._round}"
         if not current.issuperset(change.retired):
             return "the plan has changed since"
+        if not all(proposal.executor in partition.owners for partition in change.retired):
+            return f"{proposal.executor} does not own what it would change"
+        if not all(0 <= m < self.plan.executors for p in change.created for m in p.owners):
+            return f"executors are 0 to {self.plan.executors - 1}"
         if not all(partition.id in granted for partition in change.created):
             return f"its ids were not granted to {proposal.executor}"
         return None
 
+    def _take_grant(self, proposal: Proposal) -> range:
+        """Find the run of ids that a proposal uses; it can be used only once."""
+        first = min((p.id for change in proposal.changes for p in change.created), default=-1)
+        runs = self._granted.get(proposal.executor, [])
+        granted = next((run for run in runs if first in run), range(0))
+        self._granted[proposal.executor] = [run for run in runs if run != granted]
+        request = self._asked.get(proposal.executor)
+        if request is not None and request.fresh_ids[0] in granted:
+            del self._asked[proposal.executor]
+        return granted
+
     def _next_machine(self, answer: NothingFeasible) -> list[Message]:
         """Try the next most loaded machine with the same receivers."""
         request = self._asked.pop(answer.executor, None)
-        self._granted.pop(answer.executor, None)
         if request is None or answer.round != self._round:
             return []
         log = Logged(answer.round, f"{answer.executor} gives nothing", answer.reason)

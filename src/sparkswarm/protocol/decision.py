@@ -83,7 +83,7 @@ class FiveStages:
     in a row.
     """
 
-    def __init__(self, beta: int = 20) -> None:
+    def __init__(self, beta: int) -> None:
         self.beta = beta
         self.stage = Stage.START
         self.verdict = Verdict.DO_NOTHING
@@ -133,7 +133,7 @@ class PredictedGain:
     that is asked finds nothing feasible and says so.
     """
 
-    def __init__(self, min_gain: float = 0.05) -> None:
+    def __init__(self, min_gain: float) -> None:
         self.min_gain = min_gain
 
     def decide(self, costs: Sequence[float], throughput: float) -> Decision:
@@ -165,6 +165,6 @@ def diagram() -> str:
     lines += [
         f"    {stage.name} --> FLIP: same decision beta times"
         for stage in Stage
-        if stage not in (Stage.FLIP, Stage.DOUBT)
+        if stage is not Stage.FLIP
     ]
     return "\n".join(lines) + "\n"

@@ -4,8 +4,9 @@ Owns the array cell -> slot and the tables slot -> partition. It knows nothing o
 decisions; it follows the changes it is told.
 
 Why slots: a cell holds a small number, its slot, and everything about the partition in that
-slot stands in tables beside it. One aligned 4-byte store redirects a cell to another
-partition and its owner at once, so readers need no latch and never see half a change.
+slot stands in tables beside it. One 4-byte store redirects a cell to another partition and
+its owner at once, so whoever reads between two stores needs no latch and never sees half a
+change. Reader and writer take turns in one thread; several threads need a lock of their own.
 """
 
 from __future__ import annotations

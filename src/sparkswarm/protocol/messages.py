@@ -62,6 +62,19 @@ class ReportsDue:
 
 
 @dataclass(frozen=True, slots=True)
+class Achieved:
+    """The throughput of a round, where R(S) does not say it. From the runtime, before it ends.
+
+    R(S) measures throughput where sources are throttled to the slowest executor, as the
+    paper's are. Elsewhere it measures what arrives, and the runtime must tell.
+    """
+
+    round: int
+    throughput: float
+    to: Address = COORDINATOR
+
+
+@dataclass(frozen=True, slots=True)
 class ReduceRequest:
     """To m_high: level yourself with these executors.
 
@@ -197,6 +210,7 @@ Message = (
     CloseRound
     | CostReport
     | ReportsDue
+    | Achieved
     | ReduceRequest
     | Takeover
     | TakenOver

@@ -7,6 +7,7 @@ proposes changes and says why; it moves nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -47,7 +48,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a move must be worth.
+    """What a move must be worth; by default nothing is asked of it.
 
     Attributes
     ----------
@@ -60,7 +61,7 @@ class Rules:
     """
 
     min_gain: float = 0.0
-    payback_rounds: float = 4.0
+    payback_rounds: float = math.inf
     shared_cells: bool = False
 
 

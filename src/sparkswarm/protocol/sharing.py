@@ -27,7 +27,8 @@ def hottest_cell(statistics: Statistics, model: CostModel) -> tuple[CellRect, fl
     """Return the cell where the costliest row and column cross, and a cost it surely has.
 
     Only sums of rows and columns are known. What the row and the column have together
-    beyond the whole must lie in the cell where they cross.
+    beyond the whole must lie in the cell where they cross. (Sure in the work model. The
+    paper's costs do not add up, and there it is an estimate from the points.)
     """
     rows, columns = (model.profile(statistics, axis) for axis in Axis)
     row, column = int(np.argmax(rows)), int(np.argmax(columns))

@@ -128,12 +128,18 @@ class Statistics:
         self.values[:, Q] -= gone.values[:, Q]
         self.values[:, SPAN_Q] -= gone.values[:, SPAN_Q]
 
-    def expire_points(self, columns: IntArray, rows: IntArray) -> None:
-        """Take out points that left the window; for use with ``close_round(KEEP)``."""
+    def expire_points(
+        self, columns: IntArray, rows: IntArray, checks: FloatArray | None = None
+    ) -> None:
+        """Take out points that left the window, and the checks that were counted with them.
+
+        For use with ``close_round(KEEP)``.
+        """
         gone = Statistics(self.cells)
-        gone.collect_points(columns, rows)
+        gone.collect_points(columns, rows, checks)
         gone.close_round()
         self.values[:, N] -= gone.values[:, N]
+        self.values[:, CHECKS] -= gone.values[:, CHECKS]
 
     def close_round(self, fade: float = HALVE, forget_jumps: bool = False) -> RoundTotals:
         """Fold the collectors into the statistics and reset them: Algorithm 2, updateStat.

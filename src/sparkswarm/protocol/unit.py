@@ -6,6 +6,7 @@ Coordinator and to other units. It must not know how messages travel or where qu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -37,6 +38,12 @@ from sparkswarm.protocol.partition import TICKETS, Change, ChangeKind, Partition
 from sparkswarm.protocol.reduction import Receiver, Rules, Search
 from sparkswarm.protocol.sharing import COOL
 from sparkswarm.protocol.statistics import Statistics
+
+PART_OF_A_GAIN = 0.1
+"""A single move must win this part of the gain that makes a round worth rebalancing."""
+
+LATE = 2
+"""What was sent to be taken over is kept for so many rounds, should the plan come late."""
 
 
 @dataclass(slots=True)
@@ -76,7 +83,14 @@ class LoadBalancingUnit:
         self._config = config
         self._queries_of = queries_of
         self._held = {p.id: Holding(p, Statistics(p.cells)) for p in partitions}
-        self._incoming: dict[int, Statistics] = {}
+        # N settles at what arrives in 1 / (1 - fade) rounds, and so do costs.
+        a_round = 1.0 - config.fade
+        self._rules = Rules(
+            min_gain=config.min_gain * PART_OF_A_GAIN,
+            payback_rounds=config.payback_rounds * a_round if a_round else math.inf,
+            shared_cells=config.shared_cells,
+        )
+        self._incoming: dict[int, tuple[int, Statistics]] = {}
         self._pending: _Pending | None = None
         prior = WorkModel()
         self._learner = PriceLearner(prior.per_point, prior.per_check)
@@ -124,6 +138,16 @@ class LoadBalancingUnit:
         held = self.statistics(partition_id)
         held.remove_queries(queries.clipped(held.cells))
 
+    def expire_points(
+        self,
+        partition_id: int,
+        columns: IntArray,
+        rows: IntArray,
+        checks: FloatArray | None = None,
+    ) -> None:
+        """Take points of a partition that left the window out of the statistics."""
+        self.statistics(partition_id).expire_points(columns, rows, checks)
+
     # -- the protocol ----------------------------------------------------------------------
 
     def handle(self, message: Message) -> list[Message]:
@@ -135,7 +159,7 @@ class LoadBalancingUnit:
                 return self._reduce(message)
             case Takeover():
                 for held in message.holdings:
-                    self._incoming[held.partition.id] = held.statistics
+                    self._incoming[held.partition.id] = (message.round, held.statistics)
                 return [TakenOver(self.executor, message.m_high, message.round)]
             case TakenOver():
                 return self._taken_over(message)
@@ -151,7 +175,11 @@ class LoadBalancingUnit:
 
     def _close_round(self, message: CloseRound) -> list[Message]:
         """Close the statistics and report the cost (figure "Workflow of load balancing")."""
-        self._incoming.clear()
+        self._incoming = {
+            key: (sent, statistics)
+            for key, (sent, statistics) in self._incoming.items()
+            if sent > message.round - LATE
+        }
         self._pending = None
         points = checks = 0.0
         for held in self._held.values():
@@ -182,11 +210,7 @@ class LoadBalancingUnit:
             model=self.model,
             system_received=request.system_received,
             fresh_id=request.fresh_ids[0],
-            rules=Rules(
-                min_gain=self._config.min_gain / 10,
-                payback_rounds=self._config.payback_rounds,
-                shared_cells=self._config.shared_cells,
-            ),
+            rules=self._rules,
             queries_of=self._queries_of,
         )
         search.run(
@@ -228,9 +252,8 @@ class LoadBalancingUnit:
         """Follow a change of the plan."""
         for created in change.created:
             if self.executor in created.owners:
-                statistics = self._incoming.pop(created.id, None) or self._inherited(
-                    created, change.retired
-                )
+                _, sent = self._incoming.pop(created.id, (0, None))
+                statistics = sent or self._inherited(created, change.retired)
                 self._held[created.id] = Holding(created, statistics)
         for retired in change.retired:
             self._held.pop(retired.id, None)
@@ -238,9 +261,9 @@ class LoadBalancingUnit:
     def _inherited(self, created: Partition, retired: tuple[Partition, ...]) -> Statistics:
         """Work out the statistics of a new partition from those held of the old ones."""
         old = [self._held[p.id] for p in retired if p.id in self._held]
-        if not old:
-            return Statistics(created.cells)
         queries = self._queries_of(created) if self._queries_of else None
+        if not old:
+            return Statistics(created.cells).restricted_to(created.cells, queries)
         if len(retired) > 1:
             return Statistics.joined([h.statistics for h in old], created.cells, queries)
         return inherited(created, self.executor, old[0], self.executor, queries)
