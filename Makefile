@@ -12,7 +12,7 @@ unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup test test-long lint format typecheck bench demo lock clean
+.PHONY: help setup test test-long lint format typecheck bench demo docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,10 +20,11 @@ help: ## Show this list
 setup: $(STAMP) ## Make .venv with the locked dependencies, and see that Java is there
 	@sh scripts/check-java.sh
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements-build.lock requirements.lock pyproject.toml
 	@PYTHON='$(PYTHON)' sh scripts/make-venv.sh $(VENV)
 	@echo "Installing the locked dependencies (the first time some 600 MB: a few minutes)"
-	@$(PIP) install --quiet --use-pep517 --require-hashes -r requirements.lock
+	@$(PIP) install --quiet --require-hashes -r requirements-build.lock
+	@$(PIP) install --quiet --use-pep517 --no-build-isolation --require-hashes -r requirements.lock
 	@echo "Installing sparkswarm itself, editable"
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@found=$$($(PIP) check) || { \
@@ -58,17 +59,23 @@ bench: setup ## Run the benchmarks: the protocol's overhead, then the balance it
 demo: setup ## Run the demo (DEMO_ARGS=...)
 	@$(BIN)/sparkswarm demo $(DEMO_ARGS)
 
+docs: setup ## Write the pages of docs/ that come from the code
+	@$(BIN)/python scripts/generate_docs.py
+
 # With the certificates the system trusts, as pip does where a company adds its own.
 # Versions already locked stay unless they must change; LOCK_ARGS=--upgrade takes the newest.
-lock: ## Write requirements.lock anew from pyproject.toml (LOCK_ARGS=--upgrade for newest)
+lock: ## Write the lock files anew from pyproject.toml (LOCK_ARGS=--upgrade for newest)
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
 	PYTHON='$(PYTHON)' sh scripts/make-venv.sh "$$tmp/venv" && \
 	"$$tmp/venv/bin/python" -m pip install --quiet --disable-pip-version-check uv && \
-	"$$tmp/venv/bin/uv" pip compile --quiet --system-certs --universal --generate-hashes \
-		--python "$$tmp/venv/bin/python" --python-version 3.11 --group dev \
+	compile() { "$$tmp/venv/bin/uv" pip compile --quiet --system-certs --universal \
+		--generate-hashes --python "$$tmp/venv/bin/python" --python-version 3.11 \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
-		$(LOCK_ARGS) --output-file requirements.lock pyproject.toml && \
-	echo "Wrote requirements.lock"
+		$(LOCK_ARGS) "$$@"; } && \
+	compile --group dev --output-file requirements.lock pyproject.toml && \
+	compile --group build --constraints requirements.lock \
+		--output-file requirements-build.lock && \
+	echo "Wrote requirements.lock and requirements-build.lock"
 
 clean: ## Remove .venv, caches and build products
 	@rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

@@ -271,14 +271,27 @@ def test_help_lists_every_target():
     assert [line.split()[1] for line in shown.splitlines()] == phony
 
 
-def test_lock_has_every_dependency_with_hashes_and_no_place():
-    lock = (ROOT / "requirements.lock").read_text()
+def locked(name: str) -> dict[str, str]:
+    """Read a lock file: the version of each package."""
+    lock = (ROOT / name).read_text()
     # Neither an index nor a file: a package comes from wherever the user's pip is set to look.
     assert not re.search(r"://|^\s*-(?!-hash=sha256:)|file:|@ ", lock, re.M)
     entries = re.split(r"\n(?=\S)", re.sub(r"^#.*\n", "", lock, flags=re.M))
     assert all(re.match(r"[a-z0-9-]+==\S+ .*--hash=sha256:", e, re.S) for e in entries)
+    return dict(entry.split(maxsplit=1)[0].split("==") for entry in entries)
 
+
+def test_the_locks_have_every_dependency_with_hashes_and_no_place():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
-    locked = {entry.split("==")[0] for entry in entries}
-    assert {re.match(r"[\w-]+", name)[0] for name in wanted} <= locked
+    groups = project["dependency-groups"]
+    build = groups["build"]
+    wanted = [*project["project"]["dependencies"], *build]
+    wanted += [entry for entry in groups["dev"] if isinstance(entry, str)]
+
+    def names(requirements):
+        return {re.match(r"[\w-]+", name)[0] for name in requirements}
+
+    everything, first = locked("requirements.lock"), locked("requirements-build.lock")
+    assert names(wanted) <= everything.keys()
+    assert names(build) <= first.keys()
+    assert first.items() <= everything.items(), "what is built with is what is installed"

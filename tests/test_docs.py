@@ -1,0 +1,59 @@
+"""The documentation: generated pages are up to date, examples run, links lead somewhere."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("**/*.md"))]
+EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def generated():
+    spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "scripts/generate_docs.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.pages().items()
+
+
+@pytest.mark.parametrize(("name", "text"), generated())
+def test_generated_pages_are_up_to_date(name, text):
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, "run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_of_a_page_run_in_order(page, capsys):
+    names = {}
+    for example in EXAMPLE.findall(page.read_text(encoding="utf-8")):
+        exec(compile(example, page.name, "exec"), names)
+
+
+def test_the_readme_has_an_example():
+    assert EXAMPLE.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+def anchors(page):
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_within_the_project_lead_somewhere(page):
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        if link.startswith(("http://", "https://", "mailto:")):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f"{page.name}: {link}"
+        if anchor and path.suffix == ".md":
+            assert anchor in anchors(path), f"{page.name}: {link}"
+
+
+def test_every_make_target_that_the_docs_name_exists():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        named = re.findall(r"`make ([a-z-]+)", page.read_text(encoding="utf-8"))
+        assert set(named) <= targets, page.name
