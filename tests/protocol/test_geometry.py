@@ -607,21 +607,14 @@ def test_joined_lots_of_queries_stand_one_after_another(lots: list[list[CellRect
 @given(grids())
 def test_the_space_of_a_rectangle_of_cells_is_what_its_cells_cover(grid: Grid) -> None:
     for cells in all_rects(grid.cells):
-        space = grid.rect_bounds(cells)
-        edges = (space.min_x, space.min_y, space.max_x, space.max_y)
-        assert edges == pytest.approx(tuple(map(float, cells)))
+        assert grid.space(cells) == pytest.approx(tuple(map(float, cells)))
 
 
 def test_the_space_of_a_rectangle_of_cells_starts_at_the_bounds_and_has_their_scale() -> None:
     grid = Grid(Bounds(-125.0, 24.0, -65.0, 49.0), 30, 50)
-    space = grid.rect_bounds(CellRect(10, 20, 20, 40))
-    edges = (space.min_x, space.min_y, space.max_x, space.max_y)
-    assert edges == pytest.approx((-105.0, 34.0, -85.0, 44.0))
+    assert grid.space(CellRect(10, 20, 20, 40)) == pytest.approx((-105.0, 34.0, -85.0, 44.0))
 
 
-@pytest.mark.xfail(
-    raises=GeometryError,
-    reason="a cell narrower than the distance between floats has its two edges at one number",
-)
 def test_the_space_of_a_cell_narrower_than_floats_can_say_is_still_told() -> None:
-    Grid(Bounds(1e16, 0.0, 1e16 + 2, 1.0), 1000, 1).rect_bounds(CellRect(0, 0, 1, 1))
+    grid = Grid(Bounds(1e16, 0.0, 1e16 + 2, 1.0), 1000, 1)
+    assert grid.space(CellRect(0, 0, 1, 1)) == (1e16, 0.0, 1e16, 1.0)

@@ -28,6 +28,7 @@ ALLOWED = {
     "math",
     "numpy",
     "numpy.typing",
+    "operator",
     "sparkswarm.config",
     "sparkswarm.errors",
     "struct",

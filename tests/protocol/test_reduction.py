@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,8 +33,8 @@ FRESH = 100
 OTHERS = 50
 """Executors from this id on may share cells with m_high, and are no receivers."""
 
-SHARING = Rules(shared_cells=True)
-NO_SHARING = Rules(shared_cells=False)
+SHARING = Rules(payback_rounds=4.0, shared_cells=True)
+NO_SHARING = Rules(payback_rounds=4.0, shared_cells=False)
 
 
 def statistics_of(
@@ -255,7 +256,7 @@ def test_without_sharing_no_tickets_are_dealt_out(world: World, min_gain: float)
 
 
 def test_cells_are_not_shared_unless_asked_for() -> None:
-    assert Rules() == Rules(min_gain=0.0, payback_rounds=4.0, shared_cells=False)
+    assert Rules() == Rules(min_gain=0.0, payback_rounds=math.inf, shared_cells=False)
 
 
 # -- conservation --------------------------------------------------------------------------
@@ -687,7 +688,7 @@ def test_only_queries_that_move_are_paid_for() -> None:
     """Two rows move, and all the queries are on the other three."""
     world = world_of([[2.0]] * 5, elsewhere=[6.0])
     last = (CellRect(0, 1, 1, 5),) * 1000
-    search = World(world.work, world.partitions, world.elsewhere, last).search(Rules(), EIGHTH)
+    search = World(world.work, world.partitions, world.elsewhere, last).search(NO_SHARING, EIGHTH)
     assert moves(search) == [(1, 2.0)]
 
 
@@ -696,7 +697,9 @@ def test_where_the_subset_does_not_pay_a_split_may(small: float) -> None:
     """C_max is 5. The small partition is full of queries; five rows of the other have none."""
     world = world_of([[small]], [[1.0]] * 20, elsewhere=[10.0 + small])
     queries = (CellRect(0, 0, 1, 1),) * 1000
-    search = World(world.work, world.partitions, world.elsewhere, queries).search(Rules(), EIGHTH)
+    search = World(world.work, world.partitions, world.elsewhere, queries).search(
+        NO_SHARING, EIGHTH
+    )
     assert (moves(search), retired(search)) == ([(1, 5.0)], [2])
     assert search.refusals == [f"1 whole partitions costs 125 once and wins {small:g} a round"]
 

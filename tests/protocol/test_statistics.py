@@ -508,9 +508,6 @@ def test_a_thin_stream_is_not_overrated(rate: float) -> None:
     assert total / rounds == pytest.approx(2 * rate, rel=0.15)
 
 
-@pytest.mark.xfail(
-    reason="N is nothing before the checks are: the checks a point are then divided by zero"
-)
 @pytest.mark.filterwarnings("error")
 def test_a_stream_that_ends_fades_to_nothing() -> None:
     """Until the last bit is gone."""

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+ROUNDING = 1e-9
+"""A gift below this fraction of the mean is left over from rounding."""
+
 
 class Group(NamedTuple):
     """One giver and the executors it gives to.
@@ -73,18 +76,19 @@ def pair(
             for m_high, m_low in list(zip(highs, lows, strict=False))[:max_pairs]
             if costs[m_low] < mean
         ]
-    room = {m: mean - costs[m] for m in lows if costs[m] < mean}
+    least = ROUNDING * mean
+    room = {m: mean - costs[m] for m in lows if costs[m] < mean - least}
     groups = []
     for m_high in highs:
         surplus = costs[m_high] - mean
         gifts: dict[int, float] = {}
         for m_low in list(room):
-            if surplus <= 0 or max_pairs == 0 or len(gifts) == max_receivers:
+            if surplus <= least or max_pairs == 0 or len(gifts) == max_receivers:
                 break
             gifts[m_low] = min(surplus, room[m_low])
             surplus -= gifts[m_low]
             room[m_low] -= gifts[m_low]
-            if room[m_low] <= 0:
+            if room[m_low] <= least:
                 del room[m_low]
             max_pairs -= 1
         if gifts:

@@ -168,7 +168,8 @@ class Statistics:
         usual_points, usual_checks = self.values[-1, [N, CHECKS]] * per_round
         # Four standard deviations of a Poisson count, and a quarter besides.
         chance = 4.0 * np.sqrt(max(usual_points, 1.0))
-        checks_a_point = usual_checks / usual_points if usual_checks else checks / max(points, 1.0)
+        usual_rate = usual_checks / usual_points if usual_points > 0 else 0.0
+        checks_a_point = usual_rate or checks / max(points, 1.0)
         return bool(
             abs(points - usual_points) > chance + JUMP * usual_points
             or abs(checks - usual_checks) > chance * checks_a_point + JUMP * usual_checks
