@@ -116,12 +116,11 @@ def balance(
     table.add_column("variant", no_wrap=True)
     for column in ("5", "12-29", "+2", "+5", "last", "changes"):
         table.add_column(column, justify="right", no_wrap=True)
-    for run in runs:
-        e = run.efficiency
+    rows = [("never rebalanced", runs[0].static_efficiency, 0)]
+    rows += [(run.variant.label, run.efficiency, sum(run.changes)) for run in runs]
+    for label, e, changes in rows:
         cells = [e[5:6], sorted(e[12:30]), e[32:33], e[35:36], e[-1:]]
-        table.add_row(
-            run.variant.label, *(f"{c[0]:.3f}" if c else "" for c in cells), str(sum(run.changes))
-        )
+        table.add_row(label, *(f"{c[0]:.3f}" if c else "" for c in cells), str(changes))
     people.print(table)
     people.print(
         "Balance efficiency, 1 is perfect: in round 5, the lowest of rounds 12 to 29, two and "
@@ -130,7 +129,14 @@ def balance(
     settings = {
         "density": where.name, "rounds": rounds, "points": points, "queries": queries, "seed": seed
     }  # fmt: skip
-    _write_json(json_to, settings | {"runs": [run.to_json() for run in runs]})
+    _write_json(
+        json_to,
+        settings
+        | {
+            "never_rebalanced": [round(value, 4) for value in runs[0].static_efficiency],
+            "runs": [run.to_json() for run in runs],
+        },
+    )
 
 
 @bench.command()

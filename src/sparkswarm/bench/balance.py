@@ -50,11 +50,15 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one variant did, and its plans before some rounds worth drawing."""
+    """What one variant did, and its plans before some rounds worth drawing.
+
+    ``static_efficiency`` is what the same rounds would have had with the first plan.
+    """
 
     variant: Variant
     executors: int
     efficiency: tuple[float, ...]
+    static_efficiency: tuple[float, ...]
     changes: tuple[int, ...]
     partitions: int
     plans: tuple[tuple[int, Plan], ...]
@@ -115,17 +119,21 @@ def run_balance(
             seed,
             throttled=variant.decision == "five_stages",
         )
-        efficiency, changes, plans = [], [], []
+        efficiency, static, changes, plans = [], [], [], []
         for number in range(rounds):
             if number in WORTH_DRAWING:
                 plans.append((number, world.swarm.plan))
             played = world.play()
             efficiency.append(played.efficiency)
+            static.append(played.static_efficiency)
             changes.append(len(played.changes))
             on_round(variant, number)
         world.swarm.index.check_tiling()
         partitions = len(world.swarm.plan.partitions)
         runs.append(
-            Run(variant, executors, tuple(efficiency), tuple(changes), partitions, tuple(plans))
-        )
+            Run(
+                variant, executors, tuple(efficiency), tuple(static), tuple(changes),
+                partitions, tuple(plans),
+            )
+        )  # fmt: skip
     return runs

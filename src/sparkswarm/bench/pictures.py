@@ -29,6 +29,8 @@ def draw_balance(runs: Sequence[Run], title: str, path: Path) -> None:
         stop = min(HOTSPOT.stop, rounds) - 0.5
         axes.axvspan(HOTSPOT.start - 0.5, stop, color="#f2b134", alpha=0.25, lw=0)
         axes.text(HOTSPOT.start, 1.015, "hotspot", fontsize=9, color="#8a5a00", va="bottom")
+    static = runs[0].static_efficiency
+    axes.plot(static, label=f"never rebalanced ({np.mean(static[-10:]):.2f})", color="0.5", ls="--")
     for run in runs:
         variant = run.variant
         axes.plot(
