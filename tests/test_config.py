@@ -36,6 +36,12 @@ def test_the_defaults_are_valid() -> None:
     assert (grid.columns, grid.rows) == (1000, 1000)
 
 
+def test_the_defaults_that_the_paper_names_are_its_own() -> None:
+    config = SwarmConfig()
+    assert (config.executors, config.grid) == (22, (1000, 1000))
+    assert (config.beta, config.fade) == (20, 0.5)
+
+
 def test_bounds_and_grid_become_the_grid() -> None:
     grid = SwarmConfig(bounds=(-1.0, 2.0, 3.0, 4.0), grid=(5, 7)).make_grid()
     assert (grid.bounds, grid.columns, grid.rows) == (Bounds(-1.0, 2.0, 3.0, 4.0), 5, 7)

@@ -3,7 +3,11 @@
 The names here are the public surface; the rest is private by folder.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import (
@@ -15,6 +19,9 @@ from sparkswarm.errors import (
     WorkloadError,
 )
 
+if TYPE_CHECKING:
+    from sparkswarm.spark.session import check_session, session
+
 __all__ = [
     "ConfigError",
     "GeometryError",
@@ -24,7 +31,28 @@ __all__ = [
     "SwarmConfig",
     "WorkloadError",
     "__version__",
+    "check_session",
+    "session",
 ]
 
 __version__ = version("sparkswarm")
 """The installed version; pyproject.toml is where it is set."""
+
+_LAZY = {
+    "check_session": "sparkswarm.spark.session",
+    "session": "sparkswarm.spark.session",
+}
+"""Where the names are that need pyspark, which is slow to import; the protocol does without."""
+
+# Type checkers read the imports above; this would let them believe in any name.
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        """Import what needs pyspark when it is first asked for."""
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -128,6 +128,7 @@ def test_where_nothing_arrived_the_papers_cost_is_zero() -> None:
     assert model.cost(0.0, 0.0) == 0.0
     assert model.cost(12.0, 0.0) == 0.0
     assert model.cost(12.0, 4.0) == 3.0
+    assert model.cost(12.0, 0.5) == 24.0
 
 
 @given(numerators=st.lists(st.integers(0, 10**6), max_size=8), received=st.integers(0, 10**6))
@@ -149,6 +150,12 @@ def test_work_by_hand() -> None:
     assert model.numerator(statistics) == 2 * 2 + 14 * 0.5
     assert model.split(statistics, Axis.COLUMNS, 1) == (2 + 4 * 0.5, 2 + 10 * 0.5)
     assert model.cost(7.0, 0.0) == model.cost(7.0, 123.0) == 7.0
+
+
+def test_until_prices_are_learnt_fifty_checks_cost_as_much_as_a_point() -> None:
+    model = WorkModel()
+    assert 0 < model.per_point < 1e-3
+    assert 50 * model.per_check == pytest.approx(model.per_point)
 
 
 @given(world=worlds(), per_point=st.floats(1e-9, 1.0), per_check=st.floats(0.0, 1.0))

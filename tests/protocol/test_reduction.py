@@ -430,6 +430,20 @@ def test_m_high_never_gives_below_the_level() -> None:
     assert search.refusals == ["2 has no room below the level of 10"]
 
 
+def test_what_is_too_coarse_for_the_level_meets_in_the_middle() -> None:
+    """Cells of 10 and a level of 12.5: 7.5 are to spare, but 10 leave 10 and 10."""
+    search = world_of([[10.0]], [[10.0]], elsewhere=[0.0, 17.5]).search()
+    assert moves(search) == [(1, 10.0)]
+    assert search.refusals == ["2 has no room below the level of 12.5"]
+
+
+def test_nor_do_two_meet_in_the_middle_where_that_helps_neither() -> None:
+    """Cells of 10 against 11 and 10: either would end with 20 or more."""
+    search = world_of([[10.0]], [[10.0]], elsewhere=[11.0, 10.0]).search()
+    assert moves(search) == []
+    assert search.refusals == ["nothing that 0 holds fits 2", "nothing that 0 holds fits 1"]
+
+
 def test_whole_partitions_go_under_new_ids() -> None:
     search = world_of([[5.0]], [[3.0]], [[9.0]], [[1.0]], elsewhere=[0.0]).search()
     (change,) = search.changes

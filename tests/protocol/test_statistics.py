@@ -384,22 +384,33 @@ def test_a_removed_query_leaves_at_once_but_did_arrive() -> None:
 
 
 @given(history=histories(), data=st.data())
-def test_expired_points_leave_every_run_they_were_in(history: History, data: st.DataObject) -> None:
+def test_expired_points_leave_every_run_they_were_in_and_take_their_checks_along(
+    history: History, data: st.DataObject
+) -> None:
     cells = history.cells
     points = [p for r in history.rounds for p in r.points]
     gone = data.draw(st.lists(st.integers(0, len(points) - 1), unique=True)) if points else []
+    columns, rows, checks = (
+        np.array([points[i] for i in gone], dtype=np.int32).reshape(-1, 3).T.copy()
+    )
     statistics = live(cells, history.rounds, KEEP)
-    received = statistics.values[:, R].copy()
-    columns, rows, _ = np.array([points[i] for i in gone], dtype=np.int32).reshape(-1, 3).T.copy()
-    statistics.expire_points(columns, rows)
+    before = statistics.values.copy()
+    statistics.expire_points(columns, rows, checks.astype(np.float64))
     kept = [p for i, p in enumerate(points) if i not in gone]
     for axis in Axis:
         for start, stop in runs(cells, axis):
             part = band(cells, axis, start, stop)
-            count = sum(inside(p, part) for p in kept)
-            assert statistics.points_in(axis, start, stop) == count
-    assert (statistics.values[:, R] == received).all()
-    assert not statistics.values[:, COLLECTORS].any()
+            found = [p for p in kept if inside(p, part)]
+            assert statistics.points_in(axis, start, stop) == len(found)
+            assert statistics.checks_in(axis, start, stop) == sum(p.checks for p in found)
+    rest = [field for field in range(FIELDS) if field not in (N, CHECKS)]
+    assert (statistics.values[:, rest] == before[:, rest]).all()
+
+
+def test_points_may_expire_without_a_word_about_their_checks() -> None:
+    statistics = live(CellRect(0, 0, 1, 1), [Round([Point(0, 0, 5), Point(0, 0, 5)], [], [])])
+    statistics.expire_points(np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
+    assert (statistics.points, statistics.checks) == (1, 10)
 
 
 # -- jumps ---------------------------------------------------------------------------------

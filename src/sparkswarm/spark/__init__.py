@@ -1,0 +1,1 @@
+"""SWARM on Spark Structured Streaming: what needs pyspark lives here, and only here."""
