@@ -13,7 +13,8 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def generated():
-    spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "scripts/generate_docs.py")
+    script = ROOT / "scripts" / "generate_docs.py"
+    spec = importlib.util.spec_from_file_location("generate_docs", script)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.pages().items()
