@@ -58,3 +58,15 @@ def test_every_make_target_that_the_docs_name_exists():
     for page in PAGES:
         named = re.findall(r"`make ([a-z-]+)", page.read_text(encoding="utf-8"))
         assert set(named) <= targets, page.name
+
+
+def test_every_test_and_file_that_the_paper_map_names_exists():
+    page = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
+    files = {
+        path.name: path for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")
+    }
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    for name in re.findall(r"`(?:\w+/)*(\w+\.py)`", page):
+        assert name in files, name
+    for name in re.findall(r"`(test_\w+)`", page):
+        assert f"def {name}(" in tests, name
