@@ -164,7 +164,7 @@ def overhead(
             grid=(where.grid.columns, where.grid.rows),
             executors=executors,
         )
-        task = progress.add_task("registering queries", total=rounds + 11)
+        task = progress.add_task("registering queries", total=rounds + 12)
         world = World(config, where, None, points, queries, seed)
         for _ in range(rounds):
             world.play()

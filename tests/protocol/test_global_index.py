@@ -538,6 +538,7 @@ def test_between_the_steps_of_a_gradual_update_everything_finds_its_way(
             assert (routed_ids(index) != before).sum() == steps, "one cell a step"
             assert set(index.partitions) >= {p.id for p in change.retired + change.created}
         assert steps == change.cells.area
+        assert not index._updating
         plan = plan.apply([change])
         index.check_tiling()
         assert dict(index.partitions) == dict(at_once.partitions)

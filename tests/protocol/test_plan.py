@@ -350,6 +350,10 @@ def test_nothing_is_found_wrong_whatever_is_done(plan: Plan, history: list[Opera
         (replace(TWO, partitions=(replace(P4, id=-1), P6)), r"below 10: \[-1, 6\]"),
         (replace(TWO, executors=1), "p6: executors are 0 to 0"),
         (replace(TWO, partitions=(replace(P4, owners=(-1,)), P6)), "p4: executors are 0 to 2"),
+        (
+            replace(TWO, partitions=(replace(P4, owners=(0, 3), tickets=(32, 32)), P6)),
+            "p4: executors are 0 to 2",
+        ),
         (replace(TWO, partitions=(P6,)), "covered 0 times"),
     ],
 )

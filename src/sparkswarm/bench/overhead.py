@@ -28,6 +28,7 @@ from sparkswarm.protocol.messages import (
     Takeover,
 )
 from sparkswarm.protocol.partition import TICKETS, moved, split
+from sparkswarm.protocol.reduction import Receiver, Rules, Search
 from sparkswarm.protocol.statistics import Statistics
 from sparkswarm.protocol.unit import LoadBalancingUnit
 from sparkswarm.workloads import QUERY_SIDE, Density
@@ -187,8 +188,15 @@ def _executor(
         system_received=1_000_000.0,
         fresh_ids=(swarm.plan.next_id,),
     )
+    held = [Holding(p, most.statistics(p.id)) for p in most.partitions]
+
+    def search() -> None:
+        found = Search(most.executor, held, most.model, 1_000_000.0, request.fresh_ids[0], Rules())
+        found.run([Receiver(request.m_lows[0], 0.0)])
+
+    yield Operation("find a reduction", "executor (3)", holds, _timed(search, repeat))
     yield Operation(
-        "find a reduction", "executor (3)", f"request, {holds}",
+        "find a reduction, recount its queries", "executor (3)", holds,
         _timed(lambda: most.handle(request), repeat),
     )  # fmt: skip
     taker = LoadBalancingUnit(most.executor + 1, [], world.config)
