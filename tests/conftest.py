@@ -9,7 +9,7 @@ from hypothesis import settings
 settings.register_profile("dev", deadline=None, max_examples=100)
 # Derandomized, so that a change is judged by the change and not by luck.
 settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, print_blob=True)
-settings.register_profile("long", deadline=None, max_examples=2000)
+settings.register_profile("long", deadline=None, max_examples=500)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
 )
