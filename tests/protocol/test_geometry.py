@@ -273,6 +273,11 @@ def test_bad_points_are_flagged_and_never_placed(x: float, y: float, fault: Faul
     assert ((columns[1], rows[1]) == (NO_CELL, NO_CELL)) == (fault is not Fault.NONE)
 
 
+def test_every_fault_has_a_number_of_its_own() -> None:
+    numbers = {name: int(fault) for name, fault in Fault.__members__.items()}
+    assert numbers == {"NONE": 0, "NAN": 1, "INFINITE": 2, "OUTSIDE": 3, "INVERTED": 4}
+
+
 def test_no_points_have_no_cells() -> None:
     none = np.array([])
     columns, rows = UNIT.place_points(none, none)
@@ -460,6 +465,7 @@ def test_grids_without_cells_or_with_too_many_are_refused(columns: int, rows: in
 
 
 def test_the_largest_grid_is_accepted_and_its_last_cell_used() -> None:
+    assert np.iinfo(np.int32).max == MAX_CELLS
     grid = Grid(Bounds(0.0, 0.0, 1.0, 1.0), MAX_CELLS, 1)
     columns, rows = grid.place_points(np.array([1.0]), np.array([1.0]))
     assert (columns[0], rows[0]) == (MAX_CELLS - 1, 0)
