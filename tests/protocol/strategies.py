@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -237,6 +238,25 @@ def all_rects(cells: CellRect) -> list[CellRect]:
         for top in range(cells.row_start, cells.row_stop)
         for bottom in range(top + 1, cells.row_stop + 1)
     ]
+
+
+def every_tiling(cells: CellRect) -> Iterator[list[CellRect]]:
+    """Yield every way to cut a whole grid into rectangles, which are many even for a small one."""
+
+    def complete(rects: list[CellRect], covered: np.ndarray) -> Iterator[list[CellRect]]:
+        if covered.all():
+            yield rects
+            return
+        row, column = map(int, np.argwhere(~covered)[0])
+        for right in range(column + 1, cells.col_stop + 1):
+            for bottom in range(row + 1, cells.row_stop + 1):
+                rect = CellRect(column, row, right, bottom)
+                if not covered[rect.slices].any():
+                    after = covered.copy()
+                    after[rect.slices] = True
+                    yield from complete([*rects, rect], after)
+
+    yield from complete([], np.zeros((cells.row_stop, cells.col_stop), dtype=bool))
 
 
 def found_per_query(overlaps: Overlaps) -> list[list[int]]:

@@ -36,6 +36,7 @@ from .strategies import (
     centres,
     deal,
     every_query,
+    every_tiling,
     expected_per_query,
     found_per_query,
     grid_of,
@@ -232,6 +233,19 @@ def test_the_algorithm_as_printed_misses_a_partition_that_ours_finds() -> None:
     found = GlobalIndex(plan).overlap(query)
     assert p in found
     assert sorted(found, key=lambda partition: partition.id) == [a, b, long, p, r]
+
+
+def test_of_all_tilings_of_nine_cells_ours_misses_nothing_and_the_printed_one_does_in_twenty():
+    grid = grid_of(3, 3)
+    ways, misses = 0, 0
+    for rects in every_tiling(grid.cells):
+        partitions = tuple(Partition(i, rect, (0,)) for i, rect in enumerate(rects))
+        index = GlobalIndex(Plan(0, grid, 1, partitions, len(rects)))
+        found = index.overlap(grid.cells)
+        assert len(found) == len(set(found)) == len(partitions)
+        ways += 1
+        misses += len(printed_query_overlap(list(partitions), grid.cells)) < len(partitions)
+    assert (ways, misses) == (322, 20)
 
 
 @given(tilings())
@@ -620,3 +634,10 @@ def test_slots_are_used_again_so_that_the_tables_do_not_grow_for_ever() -> None:
 def test_all_rects_are_all_the_queries_there_are() -> None:
     assert len(all_rects(CellRect(0, 0, 3, 2))) == 6 * 3
     assert len(set(all_rects(CellRect(1, 2, 4, 4)))) == 6 * 3
+
+
+def test_a_query_that_reaches_beyond_the_grid_finds_what_is_inside() -> None:
+    index = GlobalIndex(TWO)
+    everywhere = CellRect(-5, -5, 1000, 1000)
+    assert {p.id for p in index.overlap(everywhere)} == set(index.partitions)
+    assert index.overlap(CellRect(900, 900, 901, 901)) == []

@@ -235,6 +235,11 @@ def test_a_share_that_moves_to_another_owner_adds_to_its_tickets() -> None:
     assert alone == Partition(9, WHOLE, (2,), (), parents=(8,), previous_owners=heir.owners)
 
 
+def test_only_an_owner_can_give_a_partition_away() -> None:
+    with pytest.raises(PlanError):
+        moved(partition(WHOLE, 3, 1), giver=2, taker=4, fresh_id=8)
+
+
 def test_a_split_numbers_its_pieces_in_order_from_the_fresh_id() -> None:
     made = split(partition(WHOLE, 3, 1), [(RIGHT, {1: TICKETS}), (LEFT, {4: TICKETS})], fresh_id=8)
     assert made.kind is ChangeKind.SPLIT

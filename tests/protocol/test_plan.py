@@ -487,3 +487,16 @@ def test_a_partition_that_lacks_something_is_refused_and_what_it_lacks_is_named(
 def test_what_is_no_plan_at_all_is_refused(data: Any) -> None:
     with pytest.raises(PlanError, match="not a plan"):
         Plan.from_json(data)
+
+
+FRACTIONS: dict[str, Damage] = {
+    "an id": lambda d: d["partitions"][0].update(id=4.7),
+    "an owner": lambda d: d["partitions"][0].update(owners=[0.9]),
+    "the grid": lambda d: d.update(grid=[4.9, 4]),
+    "the next id": lambda d: d.update(next_id=10.5),
+}
+
+
+@pytest.mark.parametrize("damage", FRACTIONS.values(), ids=FRACTIONS.keys())
+def test_a_fraction_for_a_whole_number_is_refused(damage: Damage) -> None:
+    refuses(damage)

@@ -176,16 +176,19 @@ class QueryCells(NamedTuple):
             & (self.row_stop > cells.row_start)
         )
 
+    def clipped_all(self, cells: CellRect) -> QueryCells:
+        """Return every query cut down to ``cells``, empty where nothing is left."""
+        return QueryCells(
+            np.maximum(self.col_start, np.int32(cells.col_start)),
+            np.maximum(self.row_start, np.int32(cells.row_start)),
+            np.minimum(self.col_stop, np.int32(cells.col_stop)),
+            np.minimum(self.row_stop, np.int32(cells.row_stop)),
+            self.fault,
+        )
+
     def clipped(self, cells: CellRect) -> QueryCells:
         """Return the queries that overlap ``cells``, each cut down to the part inside."""
-        inside = self.take(self.overlapping(cells))
-        return QueryCells(
-            np.maximum(inside.col_start, np.int32(cells.col_start)),
-            np.maximum(inside.row_start, np.int32(cells.row_start)),
-            np.minimum(inside.col_stop, np.int32(cells.col_stop)),
-            np.minimum(inside.row_stop, np.int32(cells.row_stop)),
-            inside.fault,
-        )
+        return self.take(self.overlapping(cells)).clipped_all(cells)
 
     @classmethod
     def joined(cls, parts: list[QueryCells]) -> QueryCells:

@@ -129,6 +129,7 @@ class GlobalIndex:
         holds (a-1, b-1) too, so the partition that holds (a, b-1) starts at column a, ends
         above b, and leads to (a, b).
         """
+        queries = queries.clipped_all(self.grid.cells)
         return Overlaps(
             *_overlaps(
                 queries.col_start, queries.row_start, queries.col_stop, queries.row_stop,

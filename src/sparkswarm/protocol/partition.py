@@ -155,6 +155,8 @@ def successor(partition_id: int, cells: CellRect, shares: Shares, *parents: Part
 def moved(partition: Partition, giver: int, taker: int, fresh_id: int) -> Change:
     """Give ``giver``'s responsibility, or all its tickets, to ``taker``."""
     shares = partition.shares
+    if giver not in shares:
+        raise PlanError(f"{giver} does not own p{partition.id}@{partition.owners}")
     shares[taker] = shares.get(taker, 0) + shares.pop(giver)
     created = successor(fresh_id, partition.cells, shares, partition)
     return Change(ChangeKind.MOVE, (partition,), (created,))

@@ -163,18 +163,18 @@ class Plan:
         """Read what :meth:`to_json` wrote; PlanError where that is not what it is."""
         try:
             plan = cls(
-                version=int(data["version"]),
-                grid=Grid(Bounds(*map(float, data["bounds"])), *map(int, data["grid"])),
-                executors=int(data["executors"]),
-                next_id=int(data["next_id"]),
+                version=operator.index(data["version"]),
+                grid=Grid(Bounds(*map(float, data["bounds"])), *map(operator.index, data["grid"])),
+                executors=operator.index(data["executors"]),
+                next_id=operator.index(data["next_id"]),
                 partitions=tuple(
                     Partition(
-                        id=int(p["id"]),
+                        id=operator.index(p["id"]),
                         cells=CellRect(*map(operator.index, p["cells"])),
-                        owners=tuple(map(int, p["owners"])),
-                        tickets=tuple(map(int, p["tickets"])),
-                        parents=tuple(map(int, p["parents"])),
-                        previous_owners=tuple(map(int, p["previous_owners"])),
+                        owners=tuple(map(operator.index, p["owners"])),
+                        tickets=tuple(map(operator.index, p["tickets"])),
+                        parents=tuple(map(operator.index, p["parents"])),
+                        previous_owners=tuple(map(operator.index, p["previous_owners"])),
                     )
                     for p in data["partitions"]
                 ),
