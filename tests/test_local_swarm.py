@@ -195,3 +195,58 @@ def test_more_executors_than_cells_leaves_some_idle_and_breaks_nothing():
     for r in range(4):
         work = play(swarm, r, rng.random(5_000), rng.random(5_000))
     assert np.count_nonzero(work) == 4
+
+
+def agree(swarm):
+    """Check that plan, index and units all say the same."""
+    swarm.plan.check()
+    swarm.index.check_tiling()
+    assert dict(swarm.index.partitions) == {p.id: p for p in swarm.plan.partitions}
+    assert [unit.executor for unit in swarm.units] == list(range(swarm.plan.executors))
+    for unit in swarm.units:
+        held = sorted(unit.partitions, key=lambda p: p.id)
+        assert tuple(held) == swarm.plan.owned_by(unit.executor)
+
+
+def test_new_executors_are_filled_in_the_rounds_that_follow():
+    rng = np.random.default_rng(1)
+    swarm = make(executors=4)
+    for r in range(6):
+        play(swarm, r, *corner(rng, 20_000))
+    swarm.resize(8)
+    assert swarm.changes == []
+    agree(swarm)
+    work = [play(swarm, r, *corner(rng, 20_000)) for r in range(6, 12)]
+    assert not work[0][4:].any()
+    assert efficiency(work[-1]) > 0.85
+    agree(swarm)
+
+
+def test_when_executors_leave_the_others_take_over_and_even_it_out():
+    rng = np.random.default_rng(1)
+    swarm = make(executors=8)
+    for r in range(6):
+        play(swarm, r, *corner(rng, 20_000))
+    swarm.resize(3)
+    assert swarm.changes
+    agree(swarm)
+    work = [play(swarm, r, *corner(rng, 20_000)) for r in range(6, 12)]
+    assert {len(seen) for seen in work} == {3}
+    assert {seen.sum() for seen in work} == {20_000}
+    assert efficiency(work[-1]) > 0.9
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    numbers=st.lists(st.integers(1, 9), min_size=2, max_size=6),
+    side=st.integers(1, 12),
+)
+def test_whatever_the_numbers_of_executors_plan_index_and_units_agree(seed, numbers, side):
+    rng = np.random.default_rng(seed)
+    swarm = make(numbers[0], side, merge_every=2)
+    for r, executors in enumerate(numbers):
+        swarm.resize(executors)
+        agree(swarm)
+        spread = rng.choice([0.02, 0.2, 1.0])
+        play(swarm, r, *corner(rng, int(rng.integers(0, 3000)), spread))
+        agree(swarm)

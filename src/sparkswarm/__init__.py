@@ -13,21 +13,36 @@ from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import (
     ConfigError,
     GeometryError,
+    InputError,
     PlanError,
     ProtocolError,
     SparkswarmError,
+    StoreError,
     WorkloadError,
 )
 
 if TYPE_CHECKING:
+    from sparkswarm.spark.columns import PointColumns, QueryColumns
+    from sparkswarm.spark.engine import Handle, Swarm
     from sparkswarm.spark.session import check_session, session
+    from sparkswarm.spark.sink import ConsoleSink, MemorySink, NoopSink, ParquetSink
 
 __all__ = [
     "ConfigError",
+    "ConsoleSink",
     "GeometryError",
+    "Handle",
+    "InputError",
+    "MemorySink",
+    "NoopSink",
+    "ParquetSink",
     "PlanError",
+    "PointColumns",
     "ProtocolError",
+    "QueryColumns",
     "SparkswarmError",
+    "StoreError",
+    "Swarm",
     "SwarmConfig",
     "WorkloadError",
     "__version__",
@@ -39,8 +54,14 @@ __version__ = version("sparkswarm")
 """The installed version; pyproject.toml is where it is set."""
 
 _LAZY = {
-    "check_session": "sparkswarm.spark.session",
-    "session": "sparkswarm.spark.session",
+    name: f"sparkswarm.spark.{module}"
+    for module, names in {
+        "columns": ("PointColumns", "QueryColumns"),
+        "engine": ("Handle", "Swarm"),
+        "session": ("check_session", "session"),
+        "sink": ("ConsoleSink", "MemorySink", "NoopSink", "ParquetSink"),
+    }.items()
+    for name in names
 }
 """Where the names are that need pyspark, which is slow to import; the protocol does without."""
 

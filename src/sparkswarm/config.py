@@ -17,6 +17,7 @@ from sparkswarm.protocol.geometry import Bounds, Grid
 
 CostModelName = Literal["work", "paper"]
 DecisionName = Literal["gain", "five_stages"]
+PolicyName = Literal["swarm", "static_uniform", "static_history", "replicated", "hash_cell"]
 
 
 def _setting(
@@ -49,6 +50,35 @@ class SwarmConfig:
     )
     executors: int = _setting(
         22, "How many executors share the work.", "executors", low=1, high=100_000
+    )
+    policy: PolicyName = _setting(
+        "swarm",
+        "How points find executors. `swarm` rebalances; the others are rivals to compare with: "
+        "`static_uniform` and `static_history` divide the space once, `replicated` deals points "
+        "out in turn, `hash_cell` hashes their cells.",
+        choices=get_args(PolicyName),
+    )
+    round_seconds: float = _setting(
+        15.0,
+        "A round ends with the first batch that begins so long after the round did.",
+        "seconds",
+        low=0.0,
+    )
+    round_batches: int = _setting(
+        0, "A round has so many batches, whatever the time; 0 goes by the time.", "batches", low=0
+    )
+    keep_batches: int = _setting(
+        10,
+        "So many past batches can be run again; stored files that only older ones need are "
+        "deleted.",
+        "batches",
+        low=2,
+    )
+    late_seconds: float = _setting(
+        3600.0,
+        "An expired query stays in storage for so long, for points that come late.",
+        "seconds",
+        low=0.0,
     )
     cost_model: CostModelName = _setting(
         "work",

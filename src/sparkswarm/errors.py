@@ -29,3 +29,12 @@ class ProtocolError(SparkswarmError, RuntimeError):
 
 class WorkloadError(SparkswarmError, ValueError):
     """A workload (density file, hotspot) that cannot be used."""
+
+
+class StoreError(SparkswarmError, RuntimeError):
+    """A stored file that is missing, damaged or not ours."""
+
+
+class InputError(SparkswarmError, ValueError):
+    """A DataFrame of points or queries that cannot be used."""
+

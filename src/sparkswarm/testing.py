@@ -44,7 +44,7 @@ class LocalSwarm:
     journal
         Every decision so far, with its reason.
     changes
-        The changes of the plan in the last round.
+        The changes of the plan in the last round, or of the resize since.
     sent
         Every message so far, if ``keep_messages``.
     """
@@ -67,6 +67,8 @@ class LocalSwarm:
         self.sent: list[Message] = []
         self.changes: list[Change] = []
         self._keep = keep_messages
+        self._config = config
+        self._queries_of = queries_of
 
     @property
     def plan(self) -> Plan:
@@ -93,6 +95,20 @@ class LocalSwarm:
         busy = busy or {}
         self.deliver(CloseRound(m, number, busy.get(m)) for m in range(len(self.units)))
         return self.journal[before:]
+
+    def resize(self, executors: int) -> None:
+        """Go on with that many executors, between two rounds.
+
+        The last units go, new ones come and hold nothing yet. What is taken over from those
+        that go is taken over without its statistics.
+        """
+        messages = self.coordinator.resize(executors)
+        self.changes.clear()
+        new = range(len(self.units), executors)
+        self.units = self.units[:executors] + [
+            LoadBalancingUnit(m, (), self._config, self._queries_of) for m in new
+        ]
+        self.deliver(messages)
 
     def deliver(self, messages: Iterable[Message]) -> None:
         """Deliver messages and all that they cause."""

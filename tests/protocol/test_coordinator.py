@@ -3,8 +3,9 @@
 import pytest
 
 from sparkswarm.config import SwarmConfig
-from sparkswarm.errors import ProtocolError
+from sparkswarm.errors import PlanError, ProtocolError
 from sparkswarm.protocol.coordinator import Coordinator
+from sparkswarm.protocol.elastic import resized
 from sparkswarm.protocol.messages import (
     Achieved,
     CloseRound,
@@ -290,3 +291,123 @@ def test_the_five_stages_ask_the_highest_however_little_it_is_above_the_rest():
 def test_a_message_that_is_not_for_a_coordinator_is_an_error():
     with pytest.raises(ProtocolError, match="CloseRound"):
         make().handle(CloseRound(0, 0))
+
+
+# -- another number of executors ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("executors", [2, 7])
+def test_resizing_publishes_the_plan_and_says_why(executors):
+    coordinator = make()
+    before = coordinator.plan
+    plan, changes = resized(before, executors)
+    published, logged = coordinator.resize(executors)
+    assert coordinator.plan == plan
+    assert published == PlanChange(1, changes)
+    assert logged.what == f"resize to {executors} executors"
+    assert "there were 4" in logged.reason
+
+
+def test_resizing_to_the_same_number_changes_nothing():
+    coordinator = make()
+    report(coordinator, [9, 1, 1])
+    [logged] = coordinator.resize(4)
+    assert isinstance(logged, Logged)
+    assert coordinator.plan.version == 0
+    assert verdict(coordinator.handle(CostReport(3, 0, 1, MANY))) == "rebalance"
+
+
+def test_resizing_to_none_is_refused_and_changes_nothing():
+    coordinator = make()
+    report(coordinator, [9, 1, 1])
+    with pytest.raises(PlanError, match="at least one executor"):
+        coordinator.resize(0)
+    assert verdict(coordinator.handle(CostReport(3, 0, 1, MANY))) == "rebalance"
+
+
+@pytest.mark.parametrize("executors", [2, 3, 5])
+def test_a_round_that_had_begun_ends_without_a_decision(executors):
+    coordinator = make()
+    report(coordinator, [9, 1, 1], number=3)
+    coordinator.handle(IdRequest(0, 3, 1))
+    coordinator.resize(executors)
+    version = coordinator.plan.version
+    late = [
+        *report(coordinator, [9, 1, 1, 1], number=3),
+        *coordinator.handle(ReportsDue(3)),
+        *coordinator.handle(IdRequest(0, 3, 1)),
+        *coordinator.handle(NothingFeasible(0, 3, "late")),
+    ]
+    assert {type(message) for message in late} == {Logged}
+    assert {logged.what for logged in late} == {"report ignored"}
+    assert coordinator.plan.version == version
+
+
+@pytest.mark.parametrize("executors", [2, 5])
+def test_proposals_and_answers_of_before_a_resize_are_refused(executors):
+    coordinator = make(moves_per_round=1, receivers=1)
+    request = asked(coordinator)
+    [grant] = of(IdGrant, coordinator.handle(IdRequest(1, 0, 1)))
+    [kept] = coordinator.plan.owned_by(1)
+    proposal = prepared_move(coordinator, request)
+    tidy = Proposal(1, 0, (reshared(kept, {1: 64}, grant.first_id),), (), "tidy")
+    coordinator.resize(executors)
+    before = coordinator.plan
+    for late in (proposal, tidy):
+        messages = coordinator.handle(late)
+        assert [refused.change for refused in of(Refused, messages)] == list(late.changes)
+        assert not of(PlanChange, messages)
+    assert coordinator.handle(NothingFeasible(0, 0, "late")) == []
+    assert coordinator.plan == before
+
+
+@pytest.mark.parametrize("executors", [2, 7])
+@pytest.mark.parametrize("reported", [0, 3, 4])
+def test_the_next_round_waits_for_the_new_number_of_executors(executors, reported):
+    coordinator = make()
+    report(coordinator, [9, 1, 1, 1][:reported], number=5)
+    coordinator.resize(executors)
+    costs = [9.0] + [1.0] * (executors - 1)
+    assert report(coordinator, costs[:-1], number=6) == []
+    assert verdict(coordinator.handle(CostReport(executors - 1, 6, 1, MANY))) == "rebalance"
+
+
+def test_resizing_twice_between_two_rounds_loses_no_round():
+    coordinator = make()
+    report(coordinator, [1, 1, 1, 1], number=5)
+    coordinator.resize(6)
+    coordinator.resize(3)
+    assert verdict(report(coordinator, [9, 1, 1], number=6)) == "rebalance"
+
+
+def test_resizing_before_the_first_round():
+    coordinator = make()
+    _, logged = coordinator.resize(6)
+    assert logged.round == 0
+    assert verdict(report(coordinator, [9, 1, 1, 1, 1, 1])) == "rebalance"
+
+
+def test_an_executor_that_left_is_unknown_and_a_new_one_is_not():
+    coordinator = make()
+    coordinator.resize(3)
+    assert of(Logged, coordinator.handle(CostReport(3, 1, 9, MANY)))[0].what == "report ignored"
+    coordinator.resize(4)
+    assert coordinator.handle(CostReport(3, 1, 9, MANY)) == []
+
+
+def test_new_executors_without_load_are_given_some():
+    coordinator = make(executors=2)
+    report(coordinator, [5, 5])
+    coordinator.resize(4)
+    requests = of(ReduceRequest, report(coordinator, [5, 5, 0, 0], number=1))
+    assert {request.m_high for request in requests} == {0, 1}
+    assert {m for request in requests for m in request.m_lows} == {2, 3}
+
+
+def test_what_a_resize_does_to_the_load_is_no_surprise():
+    """Flickering is held against the load, but the jump that we made ourselves is not."""
+    coordinator = make(executors=3)
+    report(coordinator, [9, 1, 1])
+    report(coordinator, [1, 1, 9], number=1)
+    coordinator.resize(2)
+    assert verdict(report(coordinator, [9, 2], number=2)) == "rebalance"

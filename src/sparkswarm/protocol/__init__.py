@@ -6,6 +6,6 @@ very same code. One idea a file, in the order in which they build on each other:
 ``geometry``, ``partition``, ``plan``, ``global_index``, ``lineage`` say where things are;
 ``statistics``, ``holding``, ``cost``, ``learning`` what they cost; ``decision``,
 ``damping``, ``pairing`` when and between whom to rebalance; ``subset``, ``split``,
-``sharing``, ``reduction``, ``merge`` how; ``messages``, ``coordinator``, ``unit`` who says
-what to whom.
+``sharing``, ``reduction``, ``merge`` how; ``elastic`` who takes over when executors leave;
+``messages``, ``coordinator``, ``unit`` who says what to whom.
 """

@@ -19,6 +19,7 @@ from sparkswarm.protocol.decision import (
     Verdict,
     gain_worth_having,
 )
+from sparkswarm.protocol.elastic import resized
 from sparkswarm.protocol.messages import (
     Achieved,
     CostReport,
@@ -95,19 +96,43 @@ class Coordinator:
                 return self._grant(message)
         raise ProtocolError(f"a Coordinator cannot handle {message!r}")
 
+    def resize(self, executors: int) -> list[Message]:
+        """Go on with another number of executors; return what to send.
+
+        What the executors that leave had is moved to those that stay. A round that has
+        begun is over without a decision: all that still arrives of it is late, because it
+        was said among another number of executors. The next round is a round like any other.
+        PlanError if no executor would be left, and nothing has changed then.
+        """
+        what = f"resize to {executors} executors"
+        plan, changes = resized(self.plan, executors)
+        if plan.version == self.plan.version:
+            return [Logged(max(self._round, 0), what, "there are so many already")]
+        reason = f"there were {self.plan.executors}; {len(changes)} partitions change hands"
+        log = Logged(max(self._round, 0), what, reason)
+        self.plan = plan
+        if self._reports or self._unusable:
+            self._begin(self._round + 1)
+        self._damping.forget()
+        return [PlanChange(plan.version, changes), log]
+
+    def _begin(self, number: int) -> None:
+        """Start a round: nothing of the one before counts any more."""
+        self._round = number
+        self._reports = {}
+        self._costs = []
+        self._asked = {}
+        self._granted = {}
+        self._tried = set()
+        self._waiting = []
+        self._unusable = set()
+
     def _report(self, report: CostReport) -> list[Message]:
         """Wait for all executors, then decide."""
         if report.round < self._round or not 0 <= report.executor < self.plan.executors:
             return [Logged(report.round, "report ignored", f"late or unknown: {report.executor}")]
         if report.round > self._round:
-            self._round = report.round
-            self._reports = {}
-            self._costs = []
-            self._asked = {}
-            self._granted = {}
-            self._tried = set()
-            self._waiting = []
-            self._unusable = set()
+            self._begin(report.round)
         if self._costs:
             return []
         messages: list[Message] = []

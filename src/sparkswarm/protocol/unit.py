@@ -7,7 +7,7 @@ Coordinator and to other units. It must not know how messages travel or where qu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,6 +41,9 @@ from sparkswarm.protocol.statistics import Statistics
 
 PART_OF_A_GAIN = 0.1
 """A single move must win this part of the gain that makes a round worth rebalancing."""
+
+LEARNER = "learner"
+"""What the prices are learnt from, among the arrays of a unit's state."""
 
 LATE = 2
 """What was sent to be taken over is kept for so many rounds, should the plan come late."""
@@ -94,6 +97,30 @@ class LoadBalancingUnit:
         self._pending: _Pending | None = None
         prior = WorkModel()
         self._learner = PriceLearner(prior.per_point, prior.per_check)
+
+    def state(self) -> dict[str, FloatArray]:
+        """Return all that it has learnt as plain arrays, for :meth:`restore`."""
+        statistics = {str(key): held.statistics.values for key, held in self._held.items()}
+        return {LEARNER: self._learner.state, **statistics}
+
+    def restore(self, state: Mapping[str, FloatArray]) -> None:
+        """Go on from a :meth:`state` of the same executor and the same partitions.
+
+        A partition that the state does not know keeps the statistics it has.
+        """
+        if LEARNER in state:
+            self._learner.state = state[LEARNER]
+            self._use_prices()
+        for key, held in self._held.items():
+            values = state.get(str(key))
+            if values is not None and values.shape == held.statistics.values.shape:
+                statistics = Statistics(held.partition.cells, values.copy())
+                self._held[key] = Holding(held.partition, statistics)
+
+    def recount_queries(self) -> None:
+        """Count the queries of all partitions anew, for a unit that starts without a past."""
+        for key, held in self._held.items():
+            self._held[key] = Holding(held.partition, self._inherited(held.partition, ()))
 
     @property
     def partitions(self) -> list[Partition]:
@@ -188,10 +215,9 @@ class LoadBalancingUnit:
             )
             points += totals.points
             checks += totals.checks
-        if message.busy is not None and isinstance(self.model, WorkModel):
+        if message.busy is not None:
             self._learner.observe(points, checks, message.busy)
-            per_point, per_check = self._learner.prices
-            self.model = replace(self.model, per_point=per_point, per_check=per_check)
+            self._use_prices()
         numerator = sum(self.model.numerator(h.statistics) for h in self._held.values())
         received = sum(held.statistics.received for held in self._held.values())
         messages: list[Message] = [CostReport(self.executor, message.round, numerator, received)]
@@ -201,6 +227,12 @@ class LoadBalancingUnit:
         if wanted:
             messages.append(IdRequest(self.executor, message.round, wanted))
         return messages
+
+    def _use_prices(self) -> None:
+        """Cost by the prices learnt so far, where the model has prices."""
+        if isinstance(self.model, WorkModel):
+            per_point, per_check = self._learner.prices
+            self.model = replace(self.model, per_point=per_point, per_check=per_check)
 
     def _reduce(self, request: ReduceRequest) -> list[Message]:
         """Search for a workload reduction and send the partitions to their new owners."""

@@ -1,0 +1,166 @@
+"""What the driver tells the tasks of a batch, and what they tell the driver.
+
+Owns two messages: the *briefing*, which travels with the code of every task, and the *report*,
+which comes back through an accumulator. Queries and statistics are in neither: tasks find them
+in files. Reports of tasks that ran twice are the same, so the driver keeps one of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark import Accumulator, AccumulatorParam, SparkContext
+
+from sparkswarm.config import SwarmConfig
+from sparkswarm.protocol.messages import Message
+from sparkswarm.protocol.partition import Change
+from sparkswarm.store.epochs import Epoch
+from sparkswarm.store.files import FileRef, Files
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The control's part of a briefing.
+
+    Attributes
+    ----------
+    closes
+        The round that ends with this batch; None where it goes on.
+    changes
+        How the plan changed since the batch before.
+    messages
+        What the Coordinator says to each executor.
+    parcels
+        Files with statistics of partitions that executors take over with ``changes``.
+    states
+        The files in which executors left what they know.
+    """
+
+    closes: int | None = None
+    changes: tuple[Change, ...] = ()
+    messages: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
+    parcels: Mapping[int, tuple[FileRef, ...]] = field(default_factory=dict)
+    states: Mapping[int, FileRef] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """All that a task must know about its batch.
+
+    Attributes
+    ----------
+    files
+        Where the checkpoint is.
+    attempt
+        Makes the names of files unique to this attempt at the batch.
+    epoch
+        What fixes the batch; its manifest includes the batch's own operations as soon as
+        they are stored.
+    purge_before
+        Queries that expired before this time need not be kept.
+    config
+        The settings.
+    control
+        What the Coordinator wants.
+    news
+        Files with the queries that this batch added and removed, for the statistics.
+    """
+
+    files: Files
+    attempt: str
+    epoch: Epoch
+    purge_before: int
+    config: SwarmConfig
+    control: Control = Control()
+    news: tuple[FileRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RouteReport:
+    """What one task of the routing read.
+
+    Attributes
+    ----------
+    batch, task
+        Which it was.
+    points, operations
+        Good rows.
+    faults
+        Bad rows by kind and reason.
+    """
+
+    batch: int
+    task: int
+    points: int
+    operations: int
+    faults: Mapping[tuple[str, str], int]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What it is the report of."""
+        return "route", self.task
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorReport:
+    """What one executor did in a batch.
+
+    Attributes
+    ----------
+    batch, executor
+        Which it was.
+    points, matches, checks
+        Points received, results, and candidates that they were checked against.
+    busy
+        Seconds of work, without waiting.
+    clock
+        The latest event time seen, in microseconds.
+    messages
+        What its load-balancing unit says to the Coordinator.
+    parcels
+        For each executor to which it gives partitions, a file with their statistics.
+    state
+        Where it left what it knows.
+    """
+
+    batch: int
+    executor: int
+    points: int
+    matches: int
+    checks: int
+    busy: float
+    clock: int
+    messages: tuple[Message, ...] = ()
+    parcels: Mapping[int, FileRef] = field(default_factory=dict)
+    state: FileRef | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What it is the report of."""
+        return "execute", self.executor
+
+
+Report = RouteReport | ExecutorReport
+
+
+class _Appended(AccumulatorParam[list[Report]]):
+    def zero(self, value: list[Report]) -> list[Report]:
+        return []
+
+    def addInPlace(self, value1: list[Report], value2: list[Report]) -> list[Report]:  # noqa: N802
+        value1.extend(value2)
+        return value1
+
+
+class Reports:
+    """The way of the reports from the tasks to the driver."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self.accumulator: Accumulator[list[Report]] = context.accumulator([], _Appended())
+
+    def of(self, batch: int) -> list[Report]:
+        """Return the reports of a batch, one of each, and forget all that came so far."""
+        reports = {r.key: r for r in self.accumulator.value if r.batch == batch}
+        self.accumulator.value = []
+        return list(reports.values())

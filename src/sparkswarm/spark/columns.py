@@ -1,0 +1,215 @@
+"""The user's columns: their names, their types, and the one stream that carries them all.
+
+Owns what is asked of the DataFrames of points and of query operations. Both become one stream,
+because only one stream has one order: Spark then says which operations and which points belong
+to a batch, and says the same when the batch runs again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (what all of PySpark's users call it)
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    IntegralType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from sparkswarm.errors import InputError
+
+ID, X, Y, TIME, OPERATIONS = "__id", "__x", "__y", "__time", "__operations"
+"""Our own names while rows travel; nobody's column is called so."""
+
+QUERY_IDS, QUERY_ID = "query_ids", "query_id"
+"""The columns that results add: all matches of a point, or one of a pair."""
+
+OPERATION_COLUMNS = ("op", "id", "min_x", "min_y", "max_x", "max_y", "expires", "order")
+
+
+@dataclass(frozen=True, slots=True)
+class PointColumns:
+    """What the columns of the points are called.
+
+    Attributes
+    ----------
+    id
+        Of any type; it comes back in the results.
+    x, y
+        Numbers.
+    time
+        Optional: when it happened, a timestamp. Without it, things happen when their batch
+        does.
+    keep
+        Other columns that come back in the results.
+    """
+
+    id: str = "id"
+    x: str = "x"
+    y: str = "y"
+    time: str | None = None
+    keep: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryColumns:
+    """What the columns of the query operations are called.
+
+    Attributes
+    ----------
+    op
+        ``register``, ``update`` or ``unregister``; a bulk load does not need it.
+    id
+        A whole number.
+    min_x, min_y, max_x, max_y
+        The rectangle, edges included; null for ``unregister``.
+    expires
+        Optional: a timestamp from which on the query matches nothing; null is never.
+    order
+        Optional: operations of one batch on one query take effect in its order, a whole
+        number or a timestamp. By default in the order in which Spark reads them, which is
+        theirs within one file or one partition of a topic.
+    """
+
+    op: str = "op"
+    id: str = "id"
+    min_x: str = "min_x"
+    min_y: str = "min_y"
+    max_x: str = "max_x"
+    max_y: str = "max_y"
+    expires: str | None = None
+    order: str | None = None
+
+
+def select_points(points: DataFrame, columns: PointColumns) -> DataFrame:
+    """Return the points under our names; InputError where a column will not do."""
+    schema = points.schema
+    _check(schema, "points", [columns.id, columns.x, columns.y, *columns.keep])
+    for name in (columns.x, columns.y):
+        _check_type(schema, "points", name, (NumericType,), "a number")
+    clash = {QUERY_IDS, QUERY_ID} & {columns.id, *columns.keep}
+    if clash or len({columns.id, *columns.keep}) != 1 + len(columns.keep):
+        raise InputError(
+            f"results cannot have the columns {[columns.id, *columns.keep]}: each once, and none "
+            f"called {QUERY_IDS} or {QUERY_ID}; rename them first"
+        )
+    chosen = [
+        points[columns.id].alias(ID),
+        points[columns.x].cast("double").alias(X),
+        points[columns.y].cast("double").alias(Y),
+    ]
+    if columns.time is not None:
+        _check(schema, "points", [columns.time])
+        chosen.append(_micros(points, "points", columns.time).alias(TIME))
+    return points.select(*chosen, *(points[name] for name in columns.keep))
+
+
+def select_operations(
+    queries: DataFrame, columns: QueryColumns, register_all: bool = False
+) -> DataFrame:
+    """Return the operations under our names; InputError where a column will not do."""
+    schema = queries.schema
+    edges = [columns.min_x, columns.min_y, columns.max_x, columns.max_y]
+    _check(schema, "queries", [columns.id, *edges] + ([] if register_all else [columns.op]))
+    _check_type(schema, "queries", columns.id, (IntegralType,), "a whole number")
+    for name in edges:
+        _check_type(schema, "queries", name, (NumericType,), "a number")
+    if not register_all:
+        _check_type(schema, "queries", columns.op, (StringType,), "a string")
+    op = F.lit("register") if register_all else F.lower(F.trim(queries[columns.op]))
+    expires, order = F.lit(None).cast("bigint"), F.lit(None).cast("bigint")
+    if columns.expires is not None:
+        _check(schema, "queries", [columns.expires])
+        expires = _micros(queries, "queries", columns.expires)
+    if columns.order is not None:
+        _check(schema, "queries", [columns.order])
+        whole = isinstance(schema[columns.order].dataType, IntegralType)
+        order = (
+            queries[columns.order].cast("bigint")
+            if whole
+            else _micros(queries, "queries", columns.order)
+        )
+    values = [
+        op,
+        queries[columns.id].cast("bigint"),
+        *(queries[name].cast("double") for name in edges),
+        expires,
+        order,
+    ]
+    named = [value.alias(name) for value, name in zip(values, OPERATION_COLUMNS, strict=True)]
+    return queries.select(*named)
+
+
+def one_stream(points: DataFrame | None, operations: DataFrame | None) -> DataFrame:
+    """Return one stream of both; a row is a point, or many operations packed into one value."""
+    if operations is None:
+        assert points is not None
+        return points
+    packed = operations.mapInArrow(_pack_operations, f"{OPERATIONS} BINARY")
+    if points is None:
+        return packed
+    return points.unionByName(packed, allowMissingColumns=True)
+
+
+def _pack_operations(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pack the operations of a task, numbered in the order in which they are read."""
+    context = TaskContext.get()
+    first = (context.partitionId() if context else 0) << 40
+    for batch in batches:
+        if batch.num_rows:
+            if batch.column("order").null_count == batch.num_rows:
+                order = pa.array(range(first, first + batch.num_rows), pa.int64())
+                at = batch.schema.get_field_index("order")
+                batch = batch.set_column(at, batch.schema.field(at), order)
+                first += batch.num_rows
+            yield pa.record_batch({OPERATIONS: pa.array([to_bytes(batch)], pa.binary())})
+
+
+def to_bytes(rows: pa.RecordBatch | pa.Table) -> bytes:
+    """Return rows as the bytes of an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write(rows)
+    return sink.getvalue().to_pybytes()
+
+
+def from_bytes(content: Iterable[pa.Buffer]) -> pa.Table:
+    """Return the rows of several Arrow streams of one schema, one after another."""
+    batches = list(itertools.chain.from_iterable(map(pa.ipc.open_stream, content)))
+    return pa.Table.from_batches(batches)
+
+
+def _check(schema: StructType, what: str, wanted: list[str]) -> None:
+    missing = [name for name in wanted if name not in schema.names]
+    if missing:
+        kind = "PointColumns" if what == "points" else "QueryColumns"
+        raise InputError(
+            f"{what} have no column {', '.join(missing)}; they have {', '.join(schema.names)}. "
+            f"Say what the columns are called with {kind}"
+        )
+
+
+def _check_type(
+    schema: StructType, what: str, name: str, kinds: tuple[type[DataType], ...], wanted: str
+) -> None:
+    found = schema[name].dataType
+    if not isinstance(found, kinds):
+        raise InputError(
+            f"column {name} of {what} must be {wanted}, it is {found.simpleString()}; cast it first"
+        )
+
+
+def _micros(frame: DataFrame, what: str, name: str) -> Column:
+    times = (TimestampType, TimestampNTZType, DateType)
+    _check_type(frame.schema, what, name, times, "a timestamp")
+    return F.unix_micros(frame[name].cast("timestamp"))

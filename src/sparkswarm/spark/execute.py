@@ -1,0 +1,213 @@
+"""Execute: one task for each executor; it matches its points and minds its load.
+
+Owns the task of an executor m. It takes the parcels of m, matches the points against the
+queries of their partitions, and lets m's load-balancing unit collect statistics and answer the
+Coordinator. What the unit knows lies in a file between batches, because the next batch's task
+may run anywhere; losing it costs one less informed round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark import Accumulator
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from sparkswarm.apps.range_index import match
+from sparkswarm.protocol.global_index import RoutedPoints
+from sparkswarm.spark.balance import Balance, Said
+from sparkswarm.spark.briefing import ExecutorReport, Report
+from sparkswarm.spark.columns import ID, QUERY_IDS, TIME, X, Y, from_bytes
+from sparkswarm.spark.route import grouped
+from sparkswarm.spark.worker import Desk, desk
+
+CHUNK = 131_072
+"""Points matched at once, where they have few matches each."""
+
+LOT = 24 * CHUNK
+"""Bytes of parcels taken together: about so many points."""
+
+MOST_MATCHES = 8_000_000
+"""Matches in one lot of results, more or less: 64 MB."""
+
+
+def execute(
+    routed: DataFrame,
+    briefing: bytes,
+    executors: int,
+    reports: Accumulator[list[Report]],
+    schema: StructType,
+    keep: tuple[str, ...],
+) -> DataFrame:
+    """Return the results of a batch: one row for each point that a query matches.
+
+    Parameters
+    ----------
+    routed
+        Parcels of points.
+    briefing
+        The briefing, pickled.
+    executors
+        How many there are.
+    reports
+        Where the executors say what they did.
+    schema
+        Of the results: the point's id, the columns kept, and the ids of its queries.
+    keep
+        The columns kept.
+    """
+    parcels = routed.select("target", "rows").repartitionById(executors, F.col("target"))
+    return parcels.mapInArrow(_task(briefing, reports, keep), schema)
+
+
+def _task(
+    briefing: bytes, reports: Accumulator[list[Report]], keep: tuple[str, ...]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        work: _Work | None = None
+        for executor, points in _lots(batches):
+            work = work or _Work(desk(briefing), executor, keep)
+            if points is not None:
+                yield from work.match(points)
+        if work:
+            reports.add([work.report()])
+
+    return task
+
+
+def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table | None]]:
+    """Yield points in lots of a good size, and whose they are; at least one lot, empty or not.
+
+    An executor knows itself by its parcels alone: the number of its task is another where a
+    sink puts these results together with something else.
+    """
+    waiting: list[pa.Buffer] = []
+    executor = -1
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            executor = batch.column("target")[0].as_py()
+        for value in batch.column("rows").drop_null():
+            waiting.append(value.as_buffer())
+            size += waiting[-1].size
+            if size >= LOT:
+                yield executor, from_bytes(waiting)
+                waiting, size = [], 0
+    if executor >= 0:
+        yield executor, from_bytes(waiting) if waiting else None
+
+
+class _Work:
+    """What one executor does in one batch."""
+
+    def __init__(self, at: Desk, executor: int, keep: tuple[str, ...]) -> None:
+        self._at = at
+        self._executor = executor
+        self._keep = keep
+        self._balance = Balance(at, executor) if at.policy.rebalances else None
+        self._points = self._matches = self._checks = 0
+        self._clock = 0
+        self._busy = 0.0
+        self._size = CHUNK
+
+    def match(self, points: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Yield the results of some points."""
+        points = points.combine_chunks()
+        start = 0
+        while start < points.num_rows:
+            began = time.thread_time()
+            some = points.slice(start, self._size)
+            start += some.num_rows
+            results = self._match(some)
+            self._busy += time.thread_time() - began
+            yield results
+
+    def _match(self, points: pa.Table) -> pa.RecordBatch:
+        at = self._at
+        x, y = points.column(X).to_numpy(), points.column(Y).to_numpy()
+        has_time = TIME in points.column_names
+        when = points.column(TIME).to_numpy() if has_time else np.empty(0, np.int64)
+        if len(when):
+            self._clock = max(self._clock, int(when.max()))
+        routed = at.index.route(x, y)
+        plan = at.briefing.epoch.plan
+        order, starts = grouped(at.slot_of[routed.partition], len(plan.partitions))
+        counts = np.empty(len(order), np.int32)
+        checks = np.empty(len(order), np.float64)
+        found: list[npt.NDArray[np.int64]] = []
+        for slot, partition in enumerate(plan.partitions):
+            low, high = int(starts[slot]), int(starts[slot + 1])
+            if low == high:
+                continue
+            for i, begin, end in self._by_piece(partition.id, routed, order[low:high]):
+                piece = at.pieces(partition.id)[i]
+                matches = match(
+                    x, y, when, order[low + begin : low + end], piece.base.index,
+                    at.dead(partition.id, i), piece.delta.index, at.briefing.epoch.time,
+                )  # fmt: skip
+                counts[low + begin : low + end] = matches.counts
+                checks[low + begin : low + end] = matches.checks
+                found.append(matches.ids)
+            if self._balance:
+                which = order[low:high]
+                self._balance.collect(
+                    partition.id, routed.column[which], routed.row[which], checks[low:high]
+                )
+        ids = np.concatenate(found) if found else np.empty(0, np.int64)
+        self._points += len(order)
+        self._matches += len(ids)
+        self._checks += int(checks.sum())
+        self._size = max(256, min(CHUNK, len(order) * MOST_MATCHES // max(len(ids), 1)))
+        return self._results(points, order, counts, ids)
+
+    def _by_piece(
+        self, partition_id: int, routed: RoutedPoints, which: npt.NDArray[np.int64]
+    ) -> Iterator[tuple[int, int, int]]:
+        """Put a partition's points in the order of its pieces; yield each piece's run."""
+        pieces = self._at.pieces(partition_id)
+        if len(pieces) == 1:
+            yield 0, 0, len(which)
+            return
+        column, row = routed.column[which], routed.row[which]
+        piece_of = np.full(len(which), -1, np.int32)
+        for i, piece in enumerate(pieces):
+            c = piece.cells
+            inside = (column >= c.col_start) & (column < c.col_stop)
+            piece_of[inside & (row >= c.row_start) & (row < c.row_stop)] = i
+        within, cuts = grouped(piece_of, len(pieces))
+        which[:] = which[within]
+        for i in range(len(pieces)):
+            if cuts[i] < cuts[i + 1]:
+                yield i, int(cuts[i]), int(cuts[i + 1])
+
+    def _results(
+        self,
+        points: pa.Table,
+        order: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int32],
+        ids: npt.NDArray[np.int64],
+    ) -> pa.RecordBatch:
+        """Return one row for each point that has matches."""
+        some = counts > 0
+        matched = points.select([ID, *self._keep]).take(pa.array(order[some]))
+        offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts[some], dtype=np.int32)])
+        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids))
+        columns = [column.combine_chunks() for column in matched.columns]
+        return pa.RecordBatch.from_arrays([*columns, lists], [ID, *self._keep, QUERY_IDS])
+
+    def report(self) -> ExecutorReport:
+        """Close the batch for this executor and say what it did."""
+        began = time.thread_time()
+        said = self._balance.close(self._busy) if self._balance else Said()
+        self._busy += time.thread_time() - began
+        return ExecutorReport(
+            self._at.briefing.epoch.batch, self._executor,
+            self._points, self._matches, self._checks, self._busy, self._clock,
+            said.messages, said.parcels, said.state,
+        )  # fmt: skip

@@ -1,0 +1,326 @@
+"""Operations: registering, updating and unregistering queries, stored before points meet them.
+
+Owns the job that applies a batch's operations in two steps. First by id: the task of a ledger
+bucket refuses what makes no sense and works out what each partition must take out and put in.
+Then by place: a task for each executor writes new segments of the partitions concerned. The
+driver learns the names of the files, nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import Accumulator, TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from sparkswarm.protocol.geometry import CellRect, Fault
+from sparkswarm.protocol.partition import Partition
+from sparkswarm.spark.briefing import Report, RouteReport
+from sparkswarm.spark.columns import OPERATION_COLUMNS, from_bytes, to_bytes
+from sparkswarm.spark.quarantine import (
+    DUPLICATE_ID,
+    FAULT_REASONS,
+    NULL_ID,
+    NULL_VALUE,
+    QUERY,
+    UNKNOWN_ID,
+    UNKNOWN_OP,
+    Quarantine,
+    first_reason,
+)
+from sparkswarm.spark.worker import Desk, desk
+from sparkswarm.store.arrays import pack, unpack
+from sparkswarm.store.files import FileRef
+from sparkswarm.store.ledger import Bucket, LedgerFault, bucket_of, settle
+from sparkswarm.store.manifest import FilePair, Manifest, Piece
+from sparkswarm.store.queries import NEVER, Op, Operations, Queries
+from sparkswarm.store.segments import Base, changed
+
+EDGES = ("min_x", "min_y", "max_x", "max_y")
+NAMES = dict(zip(OPERATION_COLUMNS, OPERATION_COLUMNS, strict=True))
+CODES = {"register": Op.REGISTER, "update": Op.UPDATE, "unregister": Op.UNREGISTER}
+
+WRITTEN = "what STRING, number BIGINT, value STRING"
+LEDGER, PARTITION, NEWS = "ledger", "partition", "news"
+"""What the job says it has written."""
+
+STEP = "kind TINYINT, target INT, rows BINARY"
+EFFECT, SAID = 2, 3
+"""The kinds of rows between the steps: what partitions must do, and what was written."""
+
+
+# -- as they are read ------------------------------------------------------------------------
+
+
+def deal_operations(
+    at: Desk, rows: pa.Table, quarantine: Quarantine
+) -> tuple[int, list[tuple[int, bytes]]]:
+    """Check operations; return how many are good, and a parcel for each bucket."""
+    rows = rows.combine_chunks()
+    op = np.full(rows.num_rows, -1, dtype=np.int8)
+    names = pc.fill_null(rows.column("op"), "").to_numpy(zero_copy_only=False)
+    for name, code in CODES.items():
+        op[names == name] = code
+    boxes = _boxes(rows)
+    placed = at.grid.place_queries(*np.ascontiguousarray(boxes.T))
+    has_box = op != Op.UNREGISTER
+    null_id, null_value = _nulls(rows, "id"), np.zeros(rows.num_rows, dtype=bool)
+    for edge in EDGES:
+        null_value |= _nulls(rows, edge)
+    reasons = first_reason(
+        rows.num_rows,
+        [
+            (op < 0, UNKNOWN_OP),
+            (null_id, NULL_ID),
+            (has_box & null_value, NULL_VALUE),
+            *((has_box & (placed.fault == f), FAULT_REASONS[f]) for f in Fault if f),
+        ],
+    )
+    bad = np.flatnonzero(reasons != None)  # noqa: E711 (elementwise)
+    if len(bad):
+        quarantine.add(QUERY, rows.take(pa.array(bad)), NAMES, reasons[bad])
+    good = np.flatnonzero(reasons == None)  # noqa: E711
+    rows = rows.take(pa.array(good)).set_column(0, "op", pa.array(op[good]))
+    bucket = bucket_of(rows.column("id").to_numpy(), len(at.briefing.epoch.manifest.ledger))
+    return len(good), [
+        (int(b), to_bytes(rows.filter(pa.array(bucket == b)))) for b in np.unique(bucket)
+    ]
+
+
+def _boxes(rows: pa.Table) -> npt.NDArray[np.float64]:
+    return np.stack([rows.column(e).to_numpy(zero_copy_only=False) for e in EDGES], axis=1)
+
+
+def _nulls(rows: pa.Table, name: str) -> npt.NDArray[np.bool_]:
+    return pc.is_null(rows.column(name)).to_numpy(zero_copy_only=False)
+
+
+def _operations(rows: pa.Table) -> Operations:
+    expires = pc.fill_null(rows.column("expires"), NEVER).to_numpy()
+    order = pc.fill_null(rows.column("order"), 0).to_numpy()
+    queries = Queries(rows.column("id").to_numpy(), _boxes(rows), expires)
+    return Operations(rows.column("op").to_numpy(), queries, order)
+
+
+# -- the job ---------------------------------------------------------------------------------
+
+
+def apply_operations(
+    operations: DataFrame, briefing: bytes, manifest: Manifest, executors: int,
+    reports: Accumulator[list[Report]],
+) -> tuple[Manifest, tuple[FileRef, ...]]:  # fmt: skip
+    """Apply the operations of a batch, given as parcels for the buckets.
+
+    Returns
+    -------
+    The manifest that includes them, and files with what changed, for the statistics.
+    """
+    effects = (
+        operations.select("target", "rows")
+        .repartitionById(len(manifest.ledger), F.col("target"))
+        .mapInArrow(_settle_task(briefing, reports), STEP)
+    )
+    written = (
+        effects.repartitionById(executors, F.col("target"))
+        .mapInArrow(_write_task(briefing), WRITTEN)
+        .collect()
+    )
+    ledger: dict[int, FilePair] = {}
+    partitions: dict[int, Piece] = {}
+    news: list[FileRef] = []
+    for what, number, value in written:
+        said = json.loads(value)
+        if what == LEDGER:
+            ledger[number] = _pair(said["base"], said["delta"])
+        elif what == PARTITION:
+            cells = CellRect(*said["cells"])
+            partitions[number] = Piece(cells, _pair(said["base"], said["delta"]))
+        else:
+            news.append(FileRef(*said))
+    if not ledger:
+        return manifest, ()
+    return manifest.updated(partitions, ledger), tuple(news)
+
+
+def _pair(base: list[Any] | None, delta: list[Any] | None) -> FilePair:
+    return FilePair(FileRef(*base) if base else None, FileRef(*delta) if delta else None)
+
+
+def _ref(ref: FileRef | None) -> list[Any] | None:
+    return [ref.name, ref.rows, ref.size, ref.crc] if ref else None
+
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _settle_task(briefing: bytes, reports: Accumulator[list[Report]]) -> Task:
+    """First step: the task of a ledger bucket."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parcels = [batch for batch in batches if batch.num_rows]
+        if not parcels:
+            return
+        at = desk(briefing)
+        number = parcels[0].column("target")[0].as_py()
+        table = from_bytes(v.as_buffer() for batch in parcels for v in batch.column("rows"))
+        operations = _operations(table.combine_chunks())
+        files = at.briefing.epoch.manifest.ledger[number]
+        settled = settle(
+            _bucket(at, files.base), _bucket(at, files.delta),
+            operations, at.briefing.epoch.time, at.briefing.purge_before,
+        )  # fmt: skip
+        bad = np.flatnonzero(settled.fault)
+        quarantine = Quarantine(at.briefing.files, at.briefing.epoch.batch, f"ledger-{number}")
+        if len(bad):
+            why = {LedgerFault.DUPLICATE: DUPLICATE_ID, LedgerFault.UNKNOWN: UNKNOWN_ID}
+            reasons = np.array([why[LedgerFault(f)] for f in settled.fault[bad]], dtype=object)
+            words = np.array([code.name.lower() for code in Op])
+            rows = table.take(pa.array(bad))
+            rows = rows.set_column(0, "op", pa.array(words[operations.op[bad]]))
+            quarantine.add(QUERY, rows, NAMES, reasons)
+            quarantine.write()
+        reports.add(
+            [RouteReport(at.briefing.epoch.batch, -1 - number, 0, -len(bad), quarantine.faults())]
+        )
+        base = files.base
+        if settled.base is not None:
+            base = _write(at, "ledger", f"b{number}-base", settled.base)
+        delta = _write(at, "ledger", f"b{number}-delta", settled.delta)
+        said = {"base": _ref(base), "delta": _ref(delta)}
+        yield _step([(SAID, 0, json.dumps([LEDGER, number, said]).encode())])
+        yield _step(list(_effects(at, settled.removed, settled.added)))
+
+    return task
+
+
+def _bucket(at: Desk, ref: FileRef | None) -> Bucket:
+    if ref is None:
+        return Bucket.empty()
+    arrays, _ = unpack(at.briefing.files.map(ref))
+    registered = arrays.pop("registered")
+    return Bucket(Queries(**arrays), registered)
+
+
+def _write(at: Desk, folder: str, name: str, bucket: Bucket) -> FileRef | None:
+    rows = len(bucket.queries.ids)
+    if not rows:
+        return None
+    content = pack({**bucket.queries._asdict(), "registered": bucket.registered})
+    return at.briefing.files.write(_name(at, folder, name), content, rows)
+
+
+def _name(at: Desk, folder: str, name: str) -> str:
+    """Return a file name that no other attempt uses."""
+    context = TaskContext.get()
+    attempt = context.taskAttemptId() if context else 0
+    batch = at.briefing.epoch.batch + 1
+    return f"{folder}/{batch:012d}-{name}-{at.briefing.attempt}-{attempt}.arrow"
+
+
+def _effects(at: Desk, removed: Queries, added: Queries) -> Iterator[tuple[int, int, bytes]]:
+    """Yield what each executor's partitions must take out and put in."""
+    queries = Queries.joined([removed, added])
+    is_added = np.arange(len(queries.ids)) >= len(removed.ids)
+    start, partition = at.index.overlaps(queries.placed(at.grid))
+    which = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    plan = at.briefing.epoch.plan
+    writers = np.array([p.owners[0] for p in plan.partitions], dtype=np.int32)
+    writer = writers[at.slot_of[partition]]
+    chosen = queries.take(which)
+    table = pa.table(
+        {
+            "partition": partition,
+            "added": is_added[which],
+            "id": chosen.ids,
+            **dict(zip(EDGES, map(np.ascontiguousarray, chosen.boxes.T), strict=True)),
+            "expires": chosen.expires,
+        }
+    )
+    for m in np.unique(writer):
+        yield EFFECT, int(m), to_bytes(table.filter(pa.array(writer == m)))
+
+
+def _step(rows: list[tuple[int, int, bytes]]) -> pa.RecordBatch:
+    kind, target, content = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.record_batch(
+        {
+            "kind": pa.array(kind, pa.int8()),
+            "target": pa.array(target, pa.int32()),
+            "rows": pa.array(content, pa.binary()),
+        }
+    )
+
+
+def _write_task(briefing: bytes) -> Task:
+    """Second step: the task that writes the segments of an executor's partitions."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        said: list[tuple[str, int, str]] = []
+        contents = []
+        for batch in batches:
+            columns = (batch.column("kind").to_pylist(), batch.column("rows"))
+            for kind, value in zip(*columns, strict=True):
+                if kind == SAID:
+                    what, number, rest = json.loads(value.as_py())
+                    said.append((what, number, json.dumps(rest)))
+                else:
+                    contents.append(value.as_buffer())
+        if contents:
+            said += _write_partitions(desk(briefing), from_bytes(contents).combine_chunks())
+        what, number, value = zip(*said, strict=True) if said else ((), (), ())
+        yield pa.record_batch(
+            {
+                "what": pa.array(what, pa.string()),
+                "number": pa.array(number, pa.int64()),
+                "value": pa.array(value, pa.string()),
+            }
+        )
+
+    return task
+
+
+def _write_partitions(at: Desk, effects: pa.Table) -> list[tuple[str, int, str]]:
+    """Write new segments of the partitions that ``effects`` name."""
+    partition = effects.column("partition").to_numpy()
+    is_added = effects.column("added").to_numpy(zero_copy_only=False)
+    queries = Queries(
+        effects.column("id").to_numpy(), _boxes(effects), effects.column("expires").to_numpy()
+    )
+    by_id = {p.id: p for p in at.briefing.epoch.plan.partitions}
+    order = np.argsort(partition, kind="stable")
+    ids, starts = np.unique(partition[order], return_index=True)
+    said = []
+    for key, rows in zip(ids.tolist(), np.split(order, starts[1:]), strict=True):
+        removed = queries.ids[rows[~is_added[rows]]]
+        added = queries.take(rows[is_added[rows]])
+        said.append(_write_partition(at, by_id[key], removed, added))
+    cells = queries.placed(at.grid)
+    content = pack({"partition": partition, "added": is_added.view(np.uint8), **_edges(cells)})
+    news = at.briefing.files.write(_name(at, "soft", "news"), content, durable=False)
+    return [*said, (NEWS, 0, json.dumps(_ref(news)))]
+
+
+def _edges(cells: Any) -> dict[str, npt.NDArray[np.int32]]:
+    return {name: getattr(cells, name) for name in cells._fields if name != "fault"}
+
+
+def _write_partition(
+    at: Desk, partition: Partition, removed: npt.NDArray[np.int64], added: Queries
+) -> tuple[str, int, str]:
+    pieces = at.pieces(partition.id)
+    new = changed(pieces, at.grid, partition.cells, removed, added, at.briefing.purge_before)
+    base = at.briefing.epoch.manifest.partitions[partition.id][0].files.base
+    delta = None
+    kind = "base" if isinstance(new, Base) else "delta"
+    name = _name(at, "segments", f"p{partition.id}-{kind}")
+    ref = at.briefing.files.write(name, new.to_bytes(), len(new.index.ids))
+    base, delta = (ref, None) if kind == "base" else (base, ref)
+    said = {"cells": list(partition.cells), "base": _ref(base), "delta": _ref(delta)}
+    return PARTITION, partition.id, json.dumps(said)

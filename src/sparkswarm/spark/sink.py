@@ -1,0 +1,78 @@
+"""Sinks: where results go.
+
+A sink is any function of the results and the number of their batch. A batch may come again
+after a failure, with the same number and the same rows: what a sink does with a number it has
+seen must replace what it did then. All sinks here do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+Sink = Callable[[DataFrame, int], None]
+
+
+@dataclass(frozen=True)
+class ParquetSink:
+    """Writes Parquet files, one folder a batch; a batch that comes again replaces its folder.
+
+    ``spark.read.parquet(path)`` reads it all, with the batch as the column ``batch_id``.
+    """
+
+    path: str
+
+    def __call__(self, results: DataFrame, batch_id: int) -> None:
+        """Write a batch."""
+        results.write.mode("overwrite").parquet(f"{self.path.rstrip('/')}/batch_id={batch_id}")
+
+
+@dataclass(frozen=True)
+class ConsoleSink:
+    """Prints the first rows of each batch."""
+
+    rows: int = 20
+
+    def __call__(self, results: DataFrame, batch_id: int) -> None:
+        """Print a batch."""
+        # All of it must be computed, or executors would have nothing to report.
+        table = results.toArrow()
+        print(f"batch {batch_id}: {table.num_rows} results")
+        for row in table.slice(0, self.rows).to_pylist():
+            print("  ", row)
+
+
+@dataclass(frozen=True)
+class MemorySink:
+    """Keeps all results in the driver's memory, for tests and small experiments."""
+
+    _batches: dict[int, pa.Table] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, results: DataFrame, batch_id: int) -> None:
+        """Keep a batch."""
+        table = results.toArrow()
+        with self._lock:
+            self._batches[batch_id] = table
+
+    def table(self) -> pa.Table:
+        """Return all results so far, with the batch as the column ``batch_id``."""
+        with self._lock:
+            parts = [
+                table.append_column("batch_id", pa.array([batch] * table.num_rows, pa.int64()))
+                for batch, table in sorted(self._batches.items())
+            ]
+        return pa.concat_tables(parts) if parts else pa.table({})
+
+
+@dataclass(frozen=True)
+class NoopSink:
+    """Computes everything and keeps nothing, for benchmarks."""
+
+    def __call__(self, results: DataFrame, batch_id: int) -> None:
+        """Compute a batch."""
+        results.write.format("noop").mode("overwrite").save()

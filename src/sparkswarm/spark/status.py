@@ -1,0 +1,151 @@
+"""What a run says about itself: a batch's progress, and the state of the whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkswarm.protocol.messages import Logged
+from sparkswarm.spark.briefing import ExecutorReport, RouteReport
+from sparkswarm.store.epochs import Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What happened in one batch.
+
+    Attributes
+    ----------
+    batch
+        Its number.
+    seconds
+        From its first row to its commit.
+    points, matches, checks
+        Good points, results, and candidates that points were checked against.
+    operations
+        Operations on queries that took effect.
+    quarantined
+        Bad rows by kind and reason.
+    plan
+        The version of its plan.
+    busy
+        Seconds of work of each executor.
+    """
+
+    batch: int
+    seconds: float
+    points: int
+    matches: int
+    checks: int
+    operations: int
+    quarantined: Mapping[tuple[str, str], int]
+    plan: int
+    busy: tuple[float, ...]
+
+    @classmethod
+    def of(
+        cls, epoch: Epoch, executed: list[ExecutorReport], routed: list[RouteReport], seconds: float
+    ) -> Progress:
+        """Add up the reports of a batch."""
+        faults: Counter[tuple[str, str]] = Counter()
+        for report in routed:
+            faults.update(report.faults)
+        busy = {report.executor: report.busy for report in executed}
+        return cls(
+            epoch.batch,
+            seconds,
+            sum(report.points for report in routed),
+            sum(report.matches for report in executed),
+            sum(report.checks for report in executed),
+            sum(report.operations for report in routed),
+            dict(faults),
+            epoch.plan.version,
+            tuple(busy.get(m, 0.0) for m in range(epoch.plan.executors)),
+        )
+
+    @property
+    def balance(self) -> float:
+        """Balance efficiency: mean work over the most loaded executor's work, 1 is perfect."""
+        most = max(self.busy, default=0.0)
+        return sum(self.busy) / len(self.busy) / most if most else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The state of a run.
+
+    Attributes
+    ----------
+    active
+        Whether it is running.
+    policy, executors, round, partitions
+        Who divides the work, among how many, in which round, into how many partitions.
+    batches, points, matches, operations
+        So far, since this start.
+    quarantined
+        Bad rows so far by kind and reason.
+    last
+        The last batch.
+    decisions
+        The last decisions with their reasons.
+    """
+
+    active: bool
+    policy: str
+    executors: int
+    round: int
+    partitions: int
+    batches: int
+    points: int
+    matches: int
+    operations: int
+    quarantined: Mapping[tuple[str, str], int]
+    last: Progress | None
+    decisions: tuple[Logged, ...] = field(default=())
+
+    def __str__(self) -> str:
+        state = "running" if self.active else "stopped"
+        lines = [
+            f"{self.policy}, {state}: {self.executors} executors, {self.partitions} partitions, "
+            f"round {self.round}",
+            f"{self.batches} batches, {self.points:,} points, {self.matches:,} results, "
+            f"{self.operations:,} query operations",
+        ]
+        if self.last:
+            rate = self.last.points / self.last.seconds if self.last.seconds else 0.0
+            lines.append(
+                f"batch {self.last.batch}: {self.last.points:,} points in {self.last.seconds:.2f} s"
+                f" ({rate:,.0f} points/s), balance {self.last.balance:.2f}"
+            )
+        lines += [
+            f"quarantined: {count:,} x {kind}: {reason}"
+            for (kind, reason), count in sorted(self.quarantined.items())
+        ]
+        return "\n".join(lines + [str(decision) for decision in self.decisions])
+
+
+class Totals:
+    """Adds up the batches of a run."""
+
+    def __init__(self) -> None:
+        self.sums: Counter[str] = Counter()
+        self.quarantined: Counter[tuple[str, str]] = Counter()
+        self.last: Progress | None = None
+
+    def add(self, progress: Progress) -> None:
+        """Count a batch."""
+        self.sums.update(
+            batches=1,
+            points=progress.points,
+            matches=progress.matches,
+            operations=progress.operations,
+        )
+        self.quarantined.update(progress.quarantined)
+        self.last = progress
+
+    def so_far(self) -> dict[str, Any]:
+        """Return the sums by name."""
+        names = ("batches", "points", "matches", "operations")
+        return {name: self.sums[name] for name in names} | {"quarantined": dict(self.quarantined)}

@@ -1,0 +1,123 @@
+"""What a Python worker keeps between tasks.
+
+Any worker may run any executor's task, so nothing here is more than a memory of what can be
+found again: the briefing, the GlobalIndex of the plan, the files mapped.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from functools import cached_property
+from typing import TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from sparkswarm.policies.policy import Policy, make_policy
+from sparkswarm.protocol.geometry import CellRect, QueryCells
+from sparkswarm.protocol.global_index import GlobalIndex
+from sparkswarm.spark.briefing import Briefing
+from sparkswarm.store.files import FileRef
+from sparkswarm.store.segments import NO_BASE, NO_DELTA, Base, Delta, Stored, live_queries
+
+_File = TypeVar("_File", Base, Delta)
+
+
+class Desk:
+    """All that a task of one batch works with."""
+
+    def __init__(self, briefing: Briefing, former: Desk | None) -> None:
+        self.briefing = briefing
+        self.grid = briefing.epoch.plan.grid
+        self.policy: Policy = make_policy(briefing.config.policy)
+        same = (
+            former
+            and former.briefing.files == briefing.files
+            and former.briefing.epoch.plan == briefing.epoch.plan
+        )
+        self.index: GlobalIndex = (
+            former.index if former and same else GlobalIndex(briefing.epoch.plan)
+        )
+        self._pieces: dict[int, list[Stored]] = {}
+        self._dead: dict[FileRef, npt.NDArray[np.uint8]] = {}
+        self._mapped: dict[FileRef, Base | Delta] = {}
+        if former and former.briefing.files == briefing.files:
+            named = briefing.epoch.manifest.refs()
+            self._mapped = {ref: kept for ref, kept in former._mapped.items() if ref in named}
+            self._dead = {ref: mask for ref, mask in former._dead.items() if ref in named}
+
+    @cached_property
+    def slot_of(self) -> npt.NDArray[np.int32]:
+        """From a partition's id to its place in the plan."""
+        plan = self.briefing.epoch.plan
+        slots = np.full(plan.next_id, -1, dtype=np.int32)
+        for slot, partition in enumerate(plan.partitions):
+            slots[partition.id] = slot
+        return slots
+
+    def pieces(self, partition_id: int) -> list[Stored]:
+        """Return what is stored of a partition."""
+        if partition_id not in self._pieces:
+            self._pieces[partition_id] = [
+                Stored(
+                    piece.cells,
+                    self._opened(piece.files.base, Base, NO_BASE),
+                    self._opened(piece.files.delta, Delta, NO_DELTA),
+                )
+                for piece in self.briefing.epoch.manifest.partitions[partition_id]
+            ]
+        return self._pieces[partition_id]
+
+    def dead(self, partition_id: int, number: int) -> npt.NDArray[np.uint8]:
+        """Return which queries of a piece's base are dead."""
+        files = self.briefing.epoch.manifest.partitions[partition_id][number].files
+        if files.delta is None:
+            return _NONE_DEAD
+        if files.delta not in self._dead:
+            self._dead[files.delta] = self.pieces(partition_id)[number].dead_mask()
+        return self._dead[files.delta]
+
+    def queries_under(self, cells: CellRect) -> QueryCells:
+        """Return the queries of some cells, clipped to them."""
+        pieces = [
+            Stored(piece.cells.intersection(cells), piece.base, piece.delta)
+            for partition in self.index.overlap(cells)
+            for piece in self.pieces(partition.id)
+            if piece.cells.overlaps(cells)
+        ]
+        return live_queries(pieces, self.grid).placed(self.grid).clipped(cells)
+
+    def _opened(self, ref: FileRef | None, kind: type[_File], nothing: _File) -> _File:
+        if ref is None:
+            return nothing
+        if ref not in self._mapped:
+            self._mapped[ref] = kind.from_bytes(self.briefing.files.map(ref))
+        return cast(_File, self._mapped[ref])
+
+
+_NONE_DEAD = np.empty(0, np.uint8)
+_desks: dict[str, tuple[bytes, Desk]] = {}
+_frozen = False
+
+
+def desk(briefing: bytes) -> Desk:
+    """Return what a task with this (pickled) briefing works with.
+
+    Worker processes serve one run as a rule; one desk is kept for each checkpoint.
+    """
+    global _frozen
+    if not _frozen:
+        # Spark collects garbage after every task. Modules are not garbage, and looking through
+        # them takes longer than a small task does.
+        gc.collect()
+        gc.freeze()
+        _frozen = True
+    for packed, kept in _desks.values():
+        if packed == briefing:
+            return kept
+    opened: Briefing = pickle.loads(briefing)
+    root = opened.files.root
+    former = _desks.get(root)
+    _desks[root] = (briefing, Desk(opened, former[1] if former else None))
+    return _desks[root][1]

@@ -1,0 +1,221 @@
+"""Epochs: what fixes a batch before it runs, and what it left when it was done.
+
+Owns the durable records of a run and how long they are kept. An *epoch* names the plan, the
+manifest and the time under which a batch runs; it is on disk before the batch begins, so a
+batch that runs again runs the same. A *commit* names the manifest after the batch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from sparkswarm.errors import ConfigError, StoreError
+from sparkswarm.protocol.plan import Plan
+from sparkswarm.store.files import Files
+from sparkswarm.store.manifest import Manifest
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+"""Counts changes to what is written that older or newer code would misread."""
+
+BEFORE_ALL = -1
+"""The batch whose commit is what a run begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What fixes a batch.
+
+    Attributes
+    ----------
+    batch
+        Spark's number of the batch.
+    time
+        Microseconds since 1970: the batch's present, the same however often it runs.
+    plan, manifest
+        The division of the space, and the queries before the batch's own operations.
+    """
+
+    batch: int
+    time: int
+    plan: Plan
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a batch left.
+
+    Attributes
+    ----------
+    batch
+        The batch, or BEFORE_ALL.
+    plan, manifest
+        The division of the space it ran under, and the queries after it.
+    clock
+        The latest event time seen so far, in microseconds; 0 where events have no time.
+    """
+
+    batch: int
+    plan: Plan
+    manifest: Manifest
+    clock: int
+
+
+class Epochs:
+    """The records of one run, in a folder.
+
+    Parameters
+    ----------
+    files
+        Where they are.
+    keep
+        How many batches can be run again; what only older ones need is deleted.
+    """
+
+    def __init__(self, files: Files, keep: int) -> None:
+        self._files = files
+        self._keep = keep
+        self._written: dict[str, int] = {"plans": -1, "manifests": -1}
+
+    # -- the run ---------------------------------------------------------------------------
+
+    def check_run(self, facts: dict[str, Any]) -> None:
+        """Write down what must not change during a run, or compare it with what was written."""
+        found = self._read("run.json")
+        if found is None:
+            self._write("run.json", {"format": FORMAT, **facts})
+            return
+        if found.get("format") != FORMAT:
+            raise StoreError(
+                f"{self._files.root} was written in format {found.get('format')}, this version of "
+                f"sparkswarm reads format {FORMAT}"
+            )
+        for name, value in facts.items():
+            if found.get(name) != value:
+                raise ConfigError(
+                    f"{name} is {value}, but the checkpoint {self._files.root} was made with "
+                    f"{found.get(name)}; use that, or another checkpoint"
+                )
+
+    def fact(self, name: str) -> Any:
+        """Return something that was written about the run; None if there is no run yet."""
+        return (self._read("run.json") or {}).get(name)
+
+    # -- the records -----------------------------------------------------------------------
+
+    def last_commit(self) -> Commit | None:
+        """Return what the last batch left; None if there is no run yet."""
+        names = self._files.names("commits")
+        return self.commit_of(_number(names[-1])) if names else None
+
+    def commit_of(self, batch: int) -> Commit | None:
+        """Return what a batch left; None if that is not known."""
+        found = self._read(_name("commits", batch))
+        if found is None:
+            return None
+        return Commit(batch, *self._named(found), int(found["clock"]))
+
+    def epoch_of(self, batch: int) -> Epoch | None:
+        """Return what fixed a batch; None if it has never begun."""
+        found = self._read(_name("epochs", batch))
+        if found is None:
+            return None
+        return Epoch(batch, int(found["time"]), *self._named(found))
+
+    def begin(self, epoch: Epoch) -> None:
+        """Make an epoch durable, before its batch runs."""
+        record = {"time": epoch.time, **self._stored(epoch.plan, epoch.manifest)}
+        self._write(_name("epochs", epoch.batch), record)
+
+    def commit(self, commit: Commit) -> None:
+        """Make a commit durable."""
+        record = {"clock": commit.clock, **self._stored(commit.plan, commit.manifest)}
+        self._write(_name("commits", commit.batch), record)
+
+    def clean(self) -> int:
+        """Delete all that no batch which can run again needs; return how many files.
+
+        Only between batches: files of a batch that is running are named by nobody yet.
+        """
+        commits = self._files.names("commits")
+        last = _number(commits[-1]) if commits else BEFORE_ALL
+        epochs = self._files.names("epochs")
+        old = [name for name in (*commits, *epochs) if _number(name) <= last - self._keep]
+        kept = {*commits, *epochs} - set(old)
+        needed: set[str] = set()
+        for name in kept:
+            record = self._read(name) or {}
+            needed |= {f"plans/{record['plan']:012d}.json"}
+            needed |= {f"manifests/{record['manifest']:012d}.json"}
+        manifests = [name for name in needed if name.startswith("manifests/")]
+        for name in manifests:
+            needed |= {entry[0] for entry in (self._read(name) or {"files": []})["files"]}
+        stored = [
+            name
+            for folder in ("plans", "manifests", "segments", "ledger")
+            for name in self._files.names(folder)
+        ]
+        gone = old + [name for name in stored if name not in needed]
+        self._files.delete(gone)
+        return len(gone)
+
+    # -- files -----------------------------------------------------------------------------
+
+    def _stored(self, plan: Plan, manifest: Manifest) -> dict[str, int]:
+        """Write plan and manifest unless they are the last written; return their numbers."""
+        numbers = {}
+        for folder, thing in (("plans", plan), ("manifests", manifest)):
+            name = f"{folder}/{thing.version:012d}.json"
+            if self._written[folder] != thing.version:
+                self._write(name, thing.to_json())
+                self._written[folder] = thing.version
+            numbers[folder[:-1]] = thing.version
+        return numbers
+
+    def _named(self, record: dict[str, Any]) -> tuple[Plan, Manifest]:
+        plan = self._read(f"plans/{record['plan']:012d}.json")
+        manifest = self._read(f"manifests/{record['manifest']:012d}.json")
+        if plan is None or manifest is None:
+            what = "plan" if plan is None else "manifest"
+            raise StoreError(
+                f"{what} {record[what]} is missing from {self._files.root}; the checkpoint is "
+                "damaged: restore it from a copy, or start anew with another checkpoint"
+            )
+        return Plan.from_json(plan), Manifest.from_json(manifest)
+
+    def _write(self, name: str, body: dict[str, Any]) -> None:
+        text = json.dumps(body, separators=(",", ":"))
+        crc = zlib.crc32(text.encode())
+        self._files.write(name, f'{{"crc":{crc},"body":{text}}}'.encode())
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        content = self._files.read(name)
+        if content is None:
+            return None
+        try:
+            record = json.loads(content)
+            body: dict[str, Any] = record["body"]
+            whole = record["crc"] == zlib.crc32(json.dumps(body, separators=(",", ":")).encode())
+        except (KeyError, TypeError, ValueError):
+            whole = False
+        if not whole:
+            raise StoreError(
+                f"{name} in {self._files.root} is corrupt; restore it from a copy, or start anew "
+                "with another checkpoint"
+            )
+        return body
+
+
+def _name(folder: str, batch: int) -> str:
+    # One more than the batch, so that the commit before all is 0 and names sort as numbers.
+    return f"{folder}/{batch + 1:012d}.json"
+
+
+def _number(name: str) -> int:
+    return int(name.rsplit("/", 1)[1].removesuffix(".json")) - 1

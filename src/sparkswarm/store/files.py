@@ -1,0 +1,224 @@
+"""A folder on any filesystem: whole files, written at once, read back checked.
+
+Owns how bytes get to storage and come back. A file is never changed after it is written; a
+name appears with its full content or not at all. Local files are memory-mapped where they lie.
+Files of other filesystems (whatever pyarrow.fs knows: S3, GCS, HDFS, ...) are copied to a
+local cache when they are first mapped.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+from pyarrow import fs
+
+from sparkswarm.errors import StoreError
+
+Bytes: TypeAlias = "bytes | pa.Buffer"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """A file by name, with what is needed to know that it is whole.
+
+    Attributes
+    ----------
+    name
+        Path within the store.
+    rows
+        How many queries it holds.
+    size
+        Its bytes.
+    crc
+        CRC-32 of its content.
+    """
+
+    name: str
+    rows: int
+    size: int
+    crc: int
+
+
+def local_path(uri: str) -> Path | None:
+    """Return the local path that a URI or a plain path stands for; None where it is elsewhere."""
+    parsed = urlparse(uri)
+    if parsed.scheme == "file":
+        return Path(unquote(parsed.path))
+    if "://" in uri:
+        return None
+    return Path(uri).absolute()
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files under one root, a path or a URI.
+
+    Parameters
+    ----------
+    root
+        A local path, or a URI that pyarrow.fs understands.
+    cache
+        Where copies of remote files go; by default a folder of this user's in the system's
+        temporary folder. Without meaning for local roots.
+    """
+
+    root: str
+    cache: str = field(
+        default_factory=lambda: os.path.join(tempfile.gettempdir(), f"sparkswarm-{os.getuid()}")
+    )
+
+    @cached_property
+    def _remote(self) -> tuple[fs.FileSystem, str] | None:
+        if local_path(self.root) is not None:
+            return None
+        try:
+            system, path = fs.FileSystem.from_uri(self.root)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise StoreError(
+                f"cannot open {self.root}: {error}; use a local path or a URI that pyarrow.fs knows"
+            ) from error
+        return system, path
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"root": self.root, "cache": self.cache}
+
+    def path(self, name: str) -> Path:
+        """Return where a file of a local root lies."""
+        root = local_path(self.root)
+        assert root is not None
+        return root / name
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def write(self, name: str, content: Bytes, rows: int = 0, durable: bool = True) -> FileRef:
+        """Write a whole file; when this returns, it survives a crash of the machine.
+
+        Whoever reads the name meanwhile gets the old content or the new, never a mixture.
+        With ``durable=False`` a crash of the machine may take it, at less cost.
+        """
+        data = pa.py_buffer(content)
+        if self._remote is None:
+            self._write_local(self.path(name), data, durable)
+        else:
+            self._write_remote(*self._remote, name, data)
+        return FileRef(name, rows, data.size, zlib.crc32(data))
+
+    def _write_local(self, path: Path, data: pa.Buffer, durable: bool) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            with open(half, "wb") as file:
+                file.write(data)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(half, path)
+        except BaseException:
+            half.unlink(missing_ok=True)
+            raise
+        if not durable:
+            return
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _write_remote(self, system: fs.FileSystem, root: str, name: str, data: pa.Buffer) -> None:
+        path = f"{root}/{name}"
+        folder = path.rsplit("/", 1)[0]
+        system.create_dir(folder, recursive=True)
+        half = f"{folder}/.{uuid.uuid4().hex}"
+        with system.open_output_stream(half) as stream:
+            stream.write(data)
+        system.move(half, path)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files; those that are not there are no error."""
+        for name in names:
+            if self._remote is None:
+                self.path(name).unlink(missing_ok=True)
+            else:
+                system, root = self._remote
+                if system.get_file_info(f"{root}/{name}").type != fs.FileType.NotFound:
+                    system.delete_file(f"{root}/{name}")
+                self._cached(name).unlink(missing_ok=True)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the whole files in a folder, sorted; none if there is no folder."""
+        if self._remote is None:
+            path = self.path(folder)
+            found = [entry.name for entry in os.scandir(path)] if path.is_dir() else []
+        else:
+            system, root = self._remote
+            selector = fs.FileSelector(f"{root}/{folder}", allow_not_found=True)
+            found = [info.base_name for info in system.get_file_info(selector)]
+        return sorted(f"{folder}/{name}" for name in found if not name.startswith("."))
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file; None if there is no such file."""
+        try:
+            if self._remote is None:
+                return self.path(name).read_bytes()
+            system, root = self._remote
+            with system.open_input_file(f"{root}/{name}") as file:
+                return bytes(file.readall())
+        except FileNotFoundError:
+            return None
+
+    def map(self, ref: FileRef) -> pa.Buffer:
+        """Return the content of a file, memory-mapped and checked.
+
+        Raises
+        ------
+        StoreError
+            If the file is missing, has another size, or another checksum.
+        """
+        try:
+            path = self.path(ref.name) if self._remote is None else self._fetched(ref)
+            # The buffer keeps the mapping alive, so the file may be deleted while in use.
+            with pa.memory_map(str(path)) as file:
+                buffer = file.read_buffer()
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"{ref.name} is missing from {self.root}; the checkpoint is damaged: restore it "
+                "from a copy, or start anew with another checkpoint"
+            ) from error
+        if buffer.size != ref.size or zlib.crc32(buffer) != ref.crc:
+            if self._remote is not None:
+                path.unlink(missing_ok=True)
+            raise StoreError(
+                f"{ref.name} in {self.root} is corrupt: {buffer.size} bytes with checksum "
+                f"{zlib.crc32(buffer)}, should be {ref.size} with {ref.crc}; restore it from a "
+                "copy, or start anew with another checkpoint"
+            )
+        return buffer
+
+    def _cached(self, name: str) -> Path:
+        return Path(self.cache) / sha256(self.root.encode()).hexdigest()[:16] / name
+
+    def _fetched(self, ref: FileRef) -> Path:
+        """Return a local copy, fetching it first if need be."""
+        path = self._cached(ref.name)
+        if not path.exists() or path.stat().st_size != ref.size:
+            content = self.read(ref.name)
+            if content is None:
+                raise FileNotFoundError(ref.name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            half = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+            half.write_bytes(content)
+            os.replace(half, path)
+        return path

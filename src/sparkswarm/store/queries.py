@@ -1,0 +1,86 @@
+"""Continuous queries as columns, and the operations on them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparkswarm.protocol.geometry import FloatArray, Grid, QueryCells
+from sparkswarm.protocol.global_index import IdArray
+
+NEVER = np.iinfo(np.int64).max
+"""The expiry of a query that does not expire."""
+
+
+class Op(IntEnum):
+    """What an operation does to a query."""
+
+    REGISTER = 0
+    UPDATE = 1
+    UNREGISTER = 2
+
+
+class Queries(NamedTuple):
+    """n continuous range queries.
+
+    Attributes
+    ----------
+    ids
+        Their ids, distinct.
+    boxes
+        min_x, min_y, max_x, max_y of each, edges included.
+    expires
+        Microseconds since 1970; a query matches what happens before. NEVER where it stays.
+    """
+
+    ids: IdArray
+    boxes: FloatArray
+    expires: IdArray
+
+    @classmethod
+    def none(cls) -> Queries:
+        """Return no queries at all."""
+        return cls(np.empty(0, np.int64), np.empty((0, 4)), np.empty(0, np.int64))
+
+    @classmethod
+    def joined(cls, parts: list[Queries]) -> Queries:
+        """Put several lots one after another."""
+        return cls(*map(np.concatenate, zip(cls.none(), *parts, strict=True)))
+
+    def take(self, which: npt.NDArray[Any]) -> Queries:
+        """Return the chosen queries, by index or by mask."""
+        return Queries(self.ids[which], self.boxes[which], self.expires[which])
+
+    def placed(self, grid: Grid) -> QueryCells:
+        """Return the cells of each."""
+        return grid.place_queries(*np.ascontiguousarray(self.boxes.T))
+
+
+class Operations(NamedTuple):
+    """n operations on queries.
+
+    Attributes
+    ----------
+    op
+        What each does, an :class:`Op`.
+    queries
+        The query that each concerns; the rectangle has no meaning for UNREGISTER.
+    order
+        Operations on one query take effect in this order.
+    """
+
+    op: npt.NDArray[np.int8]
+    queries: Queries
+    order: IdArray
+
+
+def find(sorted_ids: IdArray, ids: IdArray) -> IdArray:
+    """Return the position of each of ``ids`` in ``sorted_ids``, -1 where it is not there."""
+    at = np.searchsorted(sorted_ids, ids)
+    if not len(sorted_ids):
+        return np.full(len(ids), -1, dtype=np.int64)
+    inside = np.minimum(at, len(sorted_ids) - 1)
+    return np.where(sorted_ids[inside] == ids, inside, -1).astype(np.int64)
