@@ -37,4 +37,3 @@ class StoreError(SparkswarmError, RuntimeError):
 
 class InputError(SparkswarmError, ValueError):
     """A DataFrame of points or queries that cannot be used."""
-

@@ -17,7 +17,7 @@ corners are compared one by one. See :class:`RangeIndex` for the layout.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -53,13 +53,13 @@ _CELLS_A_QUERY = 8
 """A level with more cells than this for each of its rectangles keeps them in a hash table."""
 _FOLD = 16
 """A level with this many times fewer rectangles than a coarser one is folded into it."""
-_SECTIONED = 32
+_SECTIONED = 128
 """A cell with at least this many rectangles lists them in sections."""
 _HEADER = 9
 """Numbers at the head of a cell in sections: where each section but the last ends."""
 _CROWDED = 32
 """Slots of a sort with more than this are sorted by comparison."""
-_SORT_FROM = 4096
+_SORT_FROM = 256
 """Calls with fewer points than this take them as they come."""
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 
@@ -165,7 +165,9 @@ def build_index(
     starts, sectioned, which = _count_entries(sorted_boxes, level, levels, edges)
     entries = _fill(sorted_boxes, level, levels, edges, starts, which, sectioned)
     ids, expires = ids[order], expires[order] if len(expires) else expires
-    return _frozen(RangeIndex(ids, sorted_boxes, expires, edges[:2].copy(), levels, starts, entries))
+    return _frozen(
+        RangeIndex(ids, sorted_boxes, expires, edges[:2].copy(), levels, starts, entries)
+    )
 
 
 def _frozen(index: RangeIndex) -> RangeIndex:
@@ -173,9 +175,9 @@ def _frozen(index: RangeIndex) -> RangeIndex:
     return RangeIndex(*(_readonly(array, array.dtype) for array in index))
 
 
-def _readonly(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+def _readonly(array: npt.ArrayLike, dtype: npt.DTypeLike) -> Any:
     """Return a contiguous view that cannot be written: one kind of array, one compilation."""
-    plain = np.require(array, dtype, "CA")
+    plain = np.require(array, dtype, ["C", "A"])
     if plain.flags.writeable or type(plain) is not np.ndarray:
         plain = plain.view(np.ndarray)
         plain.flags.writeable = False
@@ -195,7 +197,7 @@ def _place(value: float, low: float, scale: float, number: int) -> int:
 def _bucket(column: int, row: int, columns: int, first: int, shift: int) -> int:
     cell = row * columns + column
     if shift:
-        cell = np.int64((np.uint64(cell) * _HASH) >> np.uint64(shift))
+        cell = int(np.int64((np.uint64(cell) * _HASH) >> np.uint64(shift)))
     return first + cell
 
 
@@ -262,6 +264,8 @@ def _choose_levels(boxes: FloatArray, region: FloatArray) -> tuple[IntArray, Flo
                     best = other
         if best >= 0:
             home[at] = best
+            widest[best, 0] = max(widest[best, 0], widest[at, 0])
+            widest[best, 1] = max(widest[best, 1], widest[at, 1])
     total = np.zeros(_CLASSES * _CLASSES, np.int64)
     for at in range(_CLASSES * _CLASSES):
         total[home[at]] += number[at]
@@ -454,8 +458,7 @@ def _fill(
                         else:
                             ends[cell, section] += 1
                     elif not writing and not (
-                        shift
-                        and _seen_before(left, low, right, column, row, columns, first, shift)
+                        shift and _seen_before(left, low, right, column, row, columns, first, shift)
                     ):
                         entries[at[b]] = i
                         at[b] += 1
@@ -497,11 +500,16 @@ def _fill(
 @compiled
 def _edge_of(section: int) -> int:
     """Return the column of ``boxes`` that a section is sorted by."""
-    if section == _MIN_X or section == _MIN_X_MIN_Y or section == _MIN_X_MAX_Y:
+    if section in (_MIN_X, _MIN_X_MIN_Y, _MIN_X_MAX_Y):
         return 0
     if section == _MIN_Y:
         return 1
     return 3 if section == _MAX_Y else 2
+
+
+@compiled
+def _slot(below: float, scale: float) -> int:
+    return int(below * scale) if scale > 0.0 else 0
 
 
 @compiled
@@ -526,15 +534,15 @@ def _sort_falling(
         low = min(low, keys[j])
         high = max(high, keys[j])
     scale = (n - 1) / (high - low) if high > low else 0.0
-    if not scale < np.inf:
+    if not (scale < np.inf and high - low < np.inf):
         scale = 0.0
     counts[: n + 1] = 0
     for j in range(n):
-        counts[int((high - keys[j]) * scale) + 1] += 1
+        counts[_slot(high - keys[j], scale) + 1] += 1
     for j in range(n):
         counts[j + 1] += counts[j]
     for j in range(n):
-        slot = int((high - keys[j]) * scale)
+        slot = _slot(high - keys[j], scale)
         sorted_keys[counts[slot]] = keys[j]
         sorted_entries[counts[slot]] = entries[j]
         counts[slot] += 1
@@ -583,6 +591,7 @@ def match(
     dead: ByteArray | None = None,
     delta: RangeIndex = EMPTY,
     now: int = 0,
+    room: LongArray | None = None,
 ) -> Matches:
     """Return the queries of both indexes that contain each of the chosen points.
 
@@ -601,33 +610,27 @@ def match(
         For each position of ``base`` whether the query there is gone, or None or empty.
     now
         The time for all points where ``time`` is not given.
+    room
+        Where to write the ids, to spare the system finding fresh memory in every call. It is
+        used if all that may match fits in; the ids are then a part of it.
     """
     x, y = _readonly(x, np.float64), _readonly(y, np.float64)
-    time = _readonly(() if time is None else time, np.int64)
+    times: LongArray = _readonly(() if time is None else time, np.int64)
     which = _readonly(which, np.int64)
-    dead = _readonly(() if dead is None else dead, np.uint8)
-    _check(x, y, time, which, dead, base)
+    gone: ByteArray = _readonly(() if dead is None else dead, np.uint8)
+    _check(x, y, times, which, gone, base)
     base, delta = _frozen(base), _frozen(delta)
     keys, bounds = _survey(x, y, which, base, delta)
     if len(which) >= _SORT_FROM:
         order = np.argsort(keys)
-        which, bounds = _readonly(which[order], np.int64), bounds[order]
+        which = _readonly(which[order], np.int64)
     n = len(which)
     counts, checks = np.zeros(n, np.int32), np.zeros(n, np.int32)
-    left = int(bounds.sum())
-    ids = np.empty(left // 2 + 1, np.int64)
-    done = found = 0
-    while True:
-        stop, end = _match(
-            x, y, time, now, which, bounds, base, dead, delta, done, found, counts, checks, ids
-        )
-        if stop == n:
-            return Matches(which, counts, checks, ids[:end])
-        left -= int(bounds[done:stop].sum())
-        done, found = stop, end
-        longer = np.empty(found + left + 1, np.int64)
-        longer[:found] = ids[:found]
-        ids = longer
+    most = int(bounds.sum()) + 1
+    # Room for all that may match: what is not written to takes no memory.
+    ids = np.empty(most, np.int64) if room is None or len(room) < most else room
+    end = _match(x, y, times, now, which, base, gone, delta, counts, checks, ids)
+    return Matches(which, counts, checks, ids[:end])
 
 
 def _check(
@@ -689,7 +692,9 @@ def _falls_to(
     length = stop - start
     while length > 0:
         half = (length + 1) >> 1
-        start += half if not boxes[np.uint32(entries[np.uint64(start + half - 1)]), edge] <= value else 0
+        start += (
+            half if not boxes[np.uint32(entries[np.uint64(start + half - 1)]), edge] <= value else 0
+        )
         length -= half
     return start
 
@@ -702,7 +707,9 @@ def _falls_below(
     length = stop - start
     while length > 0:
         half = (length + 1) >> 1
-        start += half if boxes[np.uint32(entries[np.uint64(start + half - 1)]), edge] >= value else 0
+        start += (
+            half if boxes[np.uint32(entries[np.uint64(start + half - 1)]), edge] >= value else 0
+        )
         length -= half
     return start
 
@@ -718,9 +725,7 @@ def _copy(entries: IntArray, start: int, stop: int, out: LongArray, n: int) -> i
 
 
 @compiled
-def _find(
-    x: float, y: float, index: RangeIndex, out: LongArray, n: int
-) -> tuple[int, int]:
+def _find(x: float, y: float, index: RangeIndex, out: LongArray, n: int) -> tuple[int, int]:
     """Write the positions of the rectangles around a point to ``out`` from ``n`` on.
 
     Return where they end and how many entries were looked at.
@@ -729,7 +734,7 @@ def _find(
     looked = 0
     for k in range(len(levels)):
         b = _find_bucket(x, y, index.origin, levels[k])
-        begin, end = np.int64(starts[b]), np.int64(starts[b + 1])
+        begin, end = int(starts[b]), int(starts[b + 1])
         if end - begin >= _SECTIONED and levels[k, _SHIFT] == 0.0:
             ends = entries[begin : begin + _HEADER]
             before = n
@@ -747,7 +752,7 @@ def _find(
                 else:
                     stop = _falls_below(entries, boxes, 2, start, stop, x)
                 looked += stop - start
-                if section == _MIN_X_MIN_Y or section == _MAX_X_MIN_Y:
+                if section in (_MIN_X_MIN_Y, _MAX_X_MIN_Y):
                     for entry in entries[start:stop]:
                         out[np.uint64(n)] = entry
                         n += boxes[np.uint32(entry), 1] <= y
@@ -790,24 +795,17 @@ def _match(
     time: LongArray,
     now: int,
     which: LongArray,
-    bounds: LongArray,
     base: RangeIndex,
     dead: ByteArray,
     delta: RangeIndex,
-    done: int,
-    n: int,
     counts: IntArray,
     checks: IntArray,
     ids: LongArray,
-) -> tuple[int, int]:
-    """Match points from ``done`` on, to ``ids`` from ``n`` on, as far as there is surely room.
-
-    Return the next point and the end of the ids.
-    """
+) -> int:
+    """Write what :func:`match` returns; return the number of ids."""
     none = dead[:0]
-    for i in range(done, len(which)):
-        if n + bounds[i] >= len(ids):
-            return i, n
+    n = 0
+    for i in range(len(which)):
         px, py = x[which[i]], y[which[i]]
         at = time[which[i]] if len(time) else now
         start = n
@@ -820,4 +818,4 @@ def _match(
             n = _name(delta, none, at, ids, middle, stop)
             checks[i] += looked
         counts[i] = n - start
-    return len(which), n
+    return n

@@ -189,9 +189,9 @@ def write_inputs(
     inputs = Inputs(
         Path(folder), where.bounds, side, batches, points, queries, changes, files_per_batch
     )
-    for part in (inputs.points_folder, inputs.queries_folder, inputs.changes_folder):
-        part.mkdir(parents=True, exist_ok=True)
-        for file in part.glob("*.parquet"):
+    for kind in (inputs.points_folder, inputs.queries_folder, inputs.changes_folder):
+        kind.mkdir(parents=True, exist_ok=True)
+        for file in kind.glob("*.parquet"):
             file.unlink()
 
     ids = np.arange(queries)

@@ -151,6 +151,7 @@ class _Work:
                     x, y, when, order[low + begin : low + end], piece.base.index,
                     at.dead(partition.id, i), piece.delta.index, at.briefing.epoch.time,
                 )  # fmt: skip
+                order[low + begin : low + end] = matches.points
                 counts[low + begin : low + end] = matches.counts
                 checks[low + begin : low + end] = matches.checks
                 found.append(matches.ids)

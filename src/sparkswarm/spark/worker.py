@@ -14,9 +14,11 @@ from typing import TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from sparkswarm.apps.range_index import build_index, match
 from sparkswarm.policies.policy import Policy, make_policy
 from sparkswarm.protocol.geometry import CellRect, QueryCells
 from sparkswarm.protocol.global_index import GlobalIndex
+from sparkswarm.protocol.statistics import Statistics
 from sparkswarm.spark.briefing import Briefing
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.segments import NO_BASE, NO_DELTA, Base, Delta, Stored, live_queries
@@ -96,6 +98,15 @@ class Desk:
         return cast(_File, self._mapped[ref])
 
 
+def _warm_up() -> None:
+    """Run what is compiled once, so that no executor's first batch looks like more work."""
+    which = np.zeros(1, np.int64)
+    index = build_index(which, np.zeros((1, 4)), None, (0.0, 0.0, 1.0, 1.0))
+    match(np.zeros(1), np.zeros(1), None, which, index)
+    cell = which.astype(np.int32)
+    Statistics(CellRect(0, 0, 1, 1)).collect_points(cell, cell, np.zeros(1))
+
+
 _NONE_DEAD = np.empty(0, np.uint8)
 _desks: dict[str, tuple[bytes, Desk]] = {}
 _frozen = False
@@ -108,6 +119,7 @@ def desk(briefing: bytes) -> Desk:
     """
     global _frozen
     if not _frozen:
+        _warm_up()
         # Spark collects garbage after every task. Modules are not garbage, and looking through
         # them takes longer than a small task does.
         gc.collect()

@@ -13,6 +13,7 @@ import tempfile
 import uuid
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -88,7 +89,7 @@ class Files:
             raise StoreError(
                 f"cannot open {self.root}: {error}; use a local path or a URI that pyarrow.fs knows"
             ) from error
-        return system, path
+        return system, path.rstrip("/")
 
     def __getstate__(self) -> dict[str, str]:
         return {"root": self.root, "cache": self.cache}
@@ -115,7 +116,7 @@ class Files:
         return FileRef(name, rows, data.size, zlib.crc32(data))
 
     def _write_local(self, path: Path, data: pa.Buffer, durable: bool) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         half = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
             with open(half, "wb") as file:
@@ -127,22 +128,22 @@ class Files:
         except BaseException:
             half.unlink(missing_ok=True)
             raise
-        if not durable:
-            return
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        if durable:
+            _sync_folder(path.parent)
 
     def _write_remote(self, system: fs.FileSystem, root: str, name: str, data: pa.Buffer) -> None:
         path = f"{root}/{name}"
         folder = path.rsplit("/", 1)[0]
         system.create_dir(folder, recursive=True)
         half = f"{folder}/.{uuid.uuid4().hex}"
-        with system.open_output_stream(half) as stream:
-            stream.write(data)
-        system.move(half, path)
+        try:
+            with system.open_output_stream(half) as stream:
+                stream.write(data)
+            system.move(half, path)
+        except BaseException:
+            with suppress(OSError):
+                system.delete_file(half)
+            raise
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files; those that are not there are no error."""
@@ -161,11 +162,12 @@ class Files:
         """Return the names of the whole files in a folder, sorted; none if there is no folder."""
         if self._remote is None:
             path = self.path(folder)
-            found = [entry.name for entry in os.scandir(path)] if path.is_dir() else []
+            entries = os.scandir(path) if path.is_dir() else ()
+            found = [entry.name for entry in entries if entry.is_file()]
         else:
             system, root = self._remote
             selector = fs.FileSelector(f"{root}/{folder}", allow_not_found=True)
-            found = [info.base_name for info in system.get_file_info(selector)]
+            found = [info.base_name for info in system.get_file_info(selector) if info.is_file]
         return sorted(f"{folder}/{name}" for name in found if not name.startswith("."))
 
     def read(self, name: str) -> bytes | None:
@@ -188,37 +190,58 @@ class Files:
             If the file is missing, has another size, or another checksum.
         """
         try:
-            path = self.path(ref.name) if self._remote is None else self._fetched(ref)
-            # The buffer keeps the mapping alive, so the file may be deleted while in use.
-            with pa.memory_map(str(path)) as file:
-                buffer = file.read_buffer()
+            buffer = self._mapped(ref)
+            crc = zlib.crc32(buffer)
+            if (buffer.size, crc) != (ref.size, ref.crc) and self._remote is not None:
+                # It may be the copy that is damaged.
+                buffer = self._mapped(ref, anew=True)
+                crc = zlib.crc32(buffer)
         except FileNotFoundError as error:
             raise StoreError(
                 f"{ref.name} is missing from {self.root}; the checkpoint is damaged: restore it "
                 "from a copy, or start anew with another checkpoint"
             ) from error
-        if buffer.size != ref.size or zlib.crc32(buffer) != ref.crc:
+        if (buffer.size, crc) != (ref.size, ref.crc):
             if self._remote is not None:
-                path.unlink(missing_ok=True)
+                self._cached(ref.name).unlink(missing_ok=True)
             raise StoreError(
-                f"{ref.name} in {self.root} is corrupt: {buffer.size} bytes with checksum "
-                f"{zlib.crc32(buffer)}, should be {ref.size} with {ref.crc}; restore it from a "
-                "copy, or start anew with another checkpoint"
+                f"{ref.name} in {self.root} is corrupt: {buffer.size} bytes with checksum {crc}, "
+                f"should be {ref.size} with {ref.crc}; restore it from a copy, or start anew "
+                "with another checkpoint"
             )
         return buffer
+
+    def _mapped(self, ref: FileRef, anew: bool = False) -> pa.Buffer:
+        path = self.path(ref.name) if self._remote is None else self._fetched(ref, anew)
+        # The buffer keeps the mapping alive, so the file may be deleted while in use.
+        with pa.memory_map(str(path)) as file:
+            return file.read_buffer()
 
     def _cached(self, name: str) -> Path:
         return Path(self.cache) / sha256(self.root.encode()).hexdigest()[:16] / name
 
-    def _fetched(self, ref: FileRef) -> Path:
-        """Return a local copy, fetching it first if need be."""
+    def _fetched(self, ref: FileRef, anew: bool) -> Path:
+        """Return a local copy, fetching it first if need be, or in any case."""
         path = self._cached(ref.name)
-        if not path.exists() or path.stat().st_size != ref.size:
+        if anew or not path.exists() or path.stat().st_size != ref.size:
             content = self.read(ref.name)
             if content is None:
                 raise FileNotFoundError(ref.name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            half = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-            half.write_bytes(content)
-            os.replace(half, path)
+            self._write_local(path, pa.py_buffer(content), durable=False)
         return path
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder, and those above it, such that they survive a crash of the machine."""
+    if not path.is_dir():
+        _make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

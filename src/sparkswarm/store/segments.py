@@ -127,11 +127,16 @@ class Stored(NamedTuple):
 
 
 def live_queries(pieces: list[Stored], grid: Grid) -> Queries:
-    """Return the queries of a partition, each once."""
+    """Return the queries of a partition, each once.
+
+    Where pieces differ about a query, one knows it as it was before it expired, was forgotten
+    and was registered anew: the one that stays longer counts.
+    """
     queries = Queries.joined([piece.live(grid) for piece in pieces])
     if len(pieces) > 1:
-        _, first = np.unique(queries.ids, return_index=True)
-        queries = queries.take(first)
+        longest_first = np.lexsort((~queries.expires, queries.ids))
+        _, first = np.unique(queries.ids[longest_first], return_index=True)
+        queries = queries.take(longest_first[first])
     return queries
 
 
@@ -151,6 +156,8 @@ def changed(
         The file to write: a delta that replaces the one of the only piece, or a base that
         replaces everything. Queries that expired before ``purge_before`` are left out of it.
     """
+    # An id may still be here that the ledger has forgotten, long expired, and now gives anew.
+    removed = np.union1d(removed, added.ids)
     if len(pieces) == 1:
         base, delta = pieces[0].base, pieces[0].delta
         kept = _of(delta.index)

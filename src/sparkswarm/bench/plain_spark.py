@@ -1,0 +1,326 @@
+"""The rival in ``sparkswarm bench engine``: the same results by plain Spark, at its best.
+
+What an engineer who knows Spark well would write by hand, without a line of Python where data
+flows. The space is cut into square cells. The queries are kept in memory as one row for each
+cell with an array of all queries that touch it, divided among tasks and sorted by cell: so only
+the points are shuffled and sorted, and a merge join brings each to its candidates, the points of
+one cell after each other while its queries are in the processor's cache. An ``inline`` and a
+comparison turn candidates into results, pairs of a point and a query.
+
+Queries that change go to a small table beside the large one, which overrules it; once it has
+grown to a share of the large one, that is built anew.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import ceil
+from statistics import median
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sparkswarm.bench.inputs import CHANGES_SCHEMA, POINTS_SCHEMA, QUERIES_SCHEMA, Inputs
+from sparkswarm.errors import WorkloadError
+
+WARM_UP = 2
+"""Batches that run before the clock counts: Java compiles its code in them."""
+
+CELL_SIDE = 0.5
+"""Side of a cell against that of a query: smaller cells hold fewer candidates, but there are more
+of them to go through in every batch. This is for points with many results, 1 for those with few.
+"""
+
+SHUFFLE_PARTITIONS_PER_CORE = 4
+"""More than one, so that a core that has the cells of a large city is not the last by far."""
+
+REBUILD_AT = 0.1
+"""The large table is built anew when this share of the queries has changed since the last time."""
+
+JVM_OPTIONS = {"spark.driver.memory": "8g", "spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
+"""What a session of one machine should be started with for this; it cannot be set later."""
+
+SETTINGS = {
+    # Sizes are known beforehand: what adapting could find out is worth less than what it costs.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+}
+"""Settings that hold while the rival runs."""
+
+_EDGES = ("min_x", "min_y", "max_x", "max_y")
+
+
+@dataclass(frozen=True)
+class PlainSparkRun:
+    """What a run measured.
+
+    Attributes
+    ----------
+    points
+        Points in each batch.
+    seconds
+        Of each batch after the first :data:`WARM_UP`, from the begin of its trigger to its end,
+        as Spark's progress reports tell (``triggerExecution``): files are listed, points read
+        and matched, all results made and handed to a sink that drops them, progress is logged.
+        With changing queries also whatever keeps the tables up to date.
+    results
+        Number of results of every batch, the first included; empty if nobody asked for them.
+    """
+
+    points: int
+    seconds: list[float]
+    results: list[int]
+
+    @property
+    def points_per_second(self) -> float:
+        """Throughput in the median batch."""
+        return self.points / median(self.seconds)
+
+
+def run_plain_spark(
+    spark: SparkSession,
+    inputs: Inputs,
+    batches: int,
+    churn: bool,
+    on_batch: Callable[[int, float], None] | None = None,
+    count: bool = True,
+    cell_side: float = CELL_SIDE,
+) -> PlainSparkRun:
+    """Match a stream of points with the queries, one micro-batch for each batch of the inputs.
+
+    The queries are in memory before the first batch begins. Results are counted in a second
+    run over the same batches, which is not timed.
+
+    Parameters
+    ----------
+    spark
+        A session, best one that was started with :data:`JVM_OPTIONS`. Settings that are changed
+        for the run are as before when it ends.
+    inputs
+        What to read.
+    batches
+        How many of its batches, the warm-up included.
+    churn
+        Whether the changes of each batch are applied before its points are matched.
+    on_batch
+        Called after every batch of the timed run with its number and its seconds.
+    count
+        Whether to count the results.
+    cell_side
+        Side of a cell against that of a query.
+
+    Raises
+    ------
+    WorkloadError
+        If there are not so many batches, or none is left after the warm-up.
+    """
+    if not WARM_UP < batches <= inputs.batches:
+        raise WorkloadError(
+            f"batches must be above {WARM_UP}, which are the warm-up, and at most the "
+            f"{inputs.batches} that were written, got {batches}"
+        )
+    partitions = SHUFFLE_PARTITIONS_PER_CORE * spark.sparkContext.defaultParallelism
+    settings = SETTINGS | {"spark.sql.shuffle.partitions": str(partitions)}
+    seconds: dict[int, float] = {}
+    results: dict[int, int] = {}
+
+    def timed(batch: int, took: float) -> None:
+        seconds[batch] = took
+        if on_batch:
+            on_batch(batch, took)
+
+    def count_results(found: DataFrame, batch: int) -> None:
+        results[batch] = found.count()
+
+    with _settings(spark, settings):
+        _run(PlainSpark(spark, inputs, partitions, cell_side), batches, churn, _drop_results, timed)
+        if count:
+            again = PlainSpark(spark, inputs, partitions, cell_side)
+            _run(again, batches, churn, count_results, lambda *_: None)
+    return PlainSparkRun(
+        inputs.points,
+        [seconds[batch] for batch in range(WARM_UP, batches)],
+        [results[batch] for batch in range(batches if count else 0)],
+    )
+
+
+def _drop_results(results: DataFrame, batch: int) -> None:
+    results.write.format("noop").mode("overwrite").save()
+
+
+class PlainSpark:
+    """The queries in memory, and how points are matched with them.
+
+    Parameters
+    ----------
+    spark, inputs
+        Where to run, and what to read.
+    partitions
+        Tasks among which the cells are divided; must be ``spark.sql.shuffle.partitions``.
+    cell_side
+        Side of a cell against that of a query.
+    """
+
+    def __init__(
+        self, spark: SparkSession, inputs: Inputs, partitions: int, cell_side: float
+    ) -> None:
+        self._spark = spark
+        self._inputs = inputs
+        self._partitions = partitions
+        self._columns = ceil(1 / (inputs.side * cell_side))
+        self._queries = spark.read.schema(QUERIES_SCHEMA).parquet(str(inputs.queries_folder))
+        self._cells = self._kept(self._queries)
+        self._changed: DataFrame | None = None
+        self._changed_cells: DataFrame | None = None
+
+    def stream(self, batches: int) -> DataFrame:
+        """Return the stream of points, a micro-batch for each of the first batches."""
+        files = ",".join(f"batch={batch:05d}-*" for batch in range(batches))
+        return (
+            self._spark.readStream.schema(POINTS_SCHEMA)
+            .option("maxFilesPerTrigger", self._inputs.files_per_batch)
+            .option("pathGlobFilter", "{" + files + "}")
+            .parquet(str(self._inputs.points_folder))
+        )
+
+    def match(self, points: DataFrame) -> DataFrame:
+        """Return the results: all pairs of a point ``id`` and a ``query`` that it lies in."""
+        cell = self._line("y", F.col("y")) * self._columns + self._line("x", F.col("x"))
+        points = points.withColumn("cell", cell)
+        pairs = _inside(points.join(self._cells.hint("merge"), "cell"))
+        if self._changed is None or self._changed_cells is None:
+            return pairs
+        # What changed is small and goes to every task, so the points are shuffled only once.
+        stale = F.broadcast(self._changed.select(F.col("id").alias("query")))
+        changed = _inside(points.join(F.broadcast(self._changed_cells), "cell"))
+        return pairs.join(stale, "query", "left_anti").select("id", "query").union(changed)
+
+    def change(self, batch: int) -> None:
+        """Apply a batch's changes."""
+        files = self._spark.read.schema(CHANGES_SCHEMA)
+        changed = files.parquet(str(self._inputs.changes_file(batch))).drop("op")
+        if self._changed is not None:
+            changed = _overruled(self._changed, changed)
+        # Cut off from how it came about, or each batch would have a longer plan than the last.
+        changed = changed.coalesce(1).localCheckpoint()
+        if changed.count() < REBUILD_AT * self._inputs.queries:
+            self._changed = changed
+            self._changed_cells = self._by_cell(changed, 1)
+            return
+        self._queries = _overruled(self._queries, changed).localCheckpoint()
+        self._changed = self._changed_cells = None
+        self._cells.unpersist()
+        self._cells = self._kept(self._queries)
+
+    def close(self) -> None:
+        """Free the memory."""
+        self._cells.unpersist()
+
+    def _kept(self, queries: DataFrame) -> DataFrame:
+        kept = self._by_cell(queries, self._partitions).sortWithinPartitions("cell")
+        kept.persist(StorageLevel.MEMORY_ONLY).count()
+        return kept
+
+    def _by_cell(self, queries: DataFrame, partitions: int) -> DataFrame:
+        """Return a row for every ``cell`` that a query touches, with an array of the queries."""
+        for axis in ("x", "y"):
+            first, last = (self._line(axis, F.col(f"{end}_{axis}")) for end in ("min", "max"))
+            queries = queries.withColumn(f"line_{axis}", F.explode(F.sequence(first, last)))
+        return (
+            queries.select(
+                (F.col("line_y") * self._columns + F.col("line_x")).alias("cell"),
+                F.struct(F.col("id").alias("query"), *_EDGES).alias("query"),
+            )
+            .repartition(partitions, "cell")
+            .groupBy("cell")
+            .agg(F.collect_list("query").alias("queries"))
+        )
+
+    def _line(self, axis: str, value: Column) -> Column:
+        """Return the number of the column (axis x) or row (axis y) of cells that a value is in.
+
+        It never falls where the value grows, so no result is lost to rounding.
+        """
+        bounds = self._inputs.bounds
+        start, length = (
+            (bounds.min_x, bounds.width) if axis == "x" else (bounds.min_y, bounds.height)
+        )
+        line = F.floor((value - start) / (length / self._columns)).cast("int")
+        return F.least(F.greatest(line, F.lit(0)), F.lit(self._columns - 1))
+
+
+def _inside(candidates: DataFrame) -> DataFrame:
+    x, y = F.col("x"), F.col("y")
+    return (
+        candidates.select("id", "x", "y", F.inline("queries"))
+        .where((F.col("min_x") <= x) & (x <= F.col("max_x")))
+        .where((F.col("min_y") <= y) & (y <= F.col("max_y")))
+        .select("id", "query")
+    )
+
+
+def _overruled(queries: DataFrame, changed: DataFrame) -> DataFrame:
+    """Return the queries, those of them that changed as they are now."""
+    same = queries.join(F.broadcast(changed.select("id")), "id", "left_anti")
+    return same.select("id", *_EDGES).union(changed.select("id", *_EDGES))
+
+
+def _run(
+    rival: PlainSpark,
+    batches: int,
+    churn: bool,
+    sink: Callable[[DataFrame, int], None],
+    on_batch: Callable[[int, float], None],
+) -> None:
+    """Stream all batches once, with a sink for the results of each."""
+
+    def run_batch(points: DataFrame, batch: int) -> None:
+        if churn:
+            rival.change(batch)
+        sink(rival.match(points), batch)
+
+    with tempfile.TemporaryDirectory() as checkpoint:
+        query = (
+            rival.stream(batches)
+            .writeStream.foreachBatch(run_batch)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            _follow(query, on_batch)
+        finally:
+            query.stop()
+            rival.close()
+
+
+def _follow(query: StreamingQuery, on_batch: Callable[[int, float], None]) -> None:
+    """Wait until the query ends and tell every batch as soon as Spark reports it."""
+    told = -1
+    ended = False
+    while not ended:
+        ended = bool(query.awaitTermination(1))
+        for progress in query.recentProgress:
+            # A trigger that found no points reports no new batch.
+            if progress["batchId"] > told and progress["numInputRows"]:
+                told = progress["batchId"]
+                on_batch(told, progress["durationMs"]["triggerExecution"] / 1000)
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of a session for a while."""
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.set(name, old)
