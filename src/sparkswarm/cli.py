@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich import box
@@ -35,6 +35,7 @@ app = typer.Typer(
 bench = typer.Typer(help="Benchmarks that anyone can run.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
+Centres = Literal["uniform", "cities"]
 people = Console(stderr=True)
 
 JsonOption = Annotated[
@@ -191,6 +192,66 @@ def overhead(
             "operations": [operation.to_json() for operation in operations],
         },
     )  # fmt: skip
+
+
+@bench.command()
+def engine(
+    batches: Annotated[int, typer.Option(min=4, help="Batches of each run.")] = 12,
+    points: Annotated[int, typer.Option(min=1000, help="Points in a batch.")] = 1_000_000,
+    queries: Annotated[int, typer.Option(min=1000, help="Queries registered.")] = 1_000_000,
+    many_queries: Annotated[
+        int, typer.Option(min=0, help="Queries of the memory run; 0 leaves it out.")
+    ] = 8_000_000,
+    centres: Annotated[
+        Centres,
+        typer.Option(
+            help="Where queries wait: uniform, a few results for a point; cities, hundreds."
+        ),
+    ] = "uniform",
+    repeat: Annotated[int, typer.Option(min=1, help="Times each throughput is measured.")] = 3,
+    cores: Annotated[int, typer.Option(min=1, help="Cores, and executors.")] = 2,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Measure the engine on Spark beside plain Spark and beside the kernel alone."""
+    from sparkswarm.bench.engine import EngineSettings, run_engine
+
+    with _explained(), people.status("starting") as status:
+        settings = EngineSettings(
+            batches, points, queries, many_queries, centres, repeat, cores, seed
+        )
+        run = run_engine(settings, status.update)
+    found = run.to_json()
+    table = Table(
+        title=f"{queries:,} queries ({centres}), batches of {points:,} points, local[{cores}]",
+        box=box.SIMPLE,
+    )
+    for column in ("", "points/s", "sparkswarm is"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    rivals, ratio = found["rivals"], found["ratio"]
+    table.add_row("sparkswarm", f"{found['points_per_s']:,}", "")
+    table.add_row("plain Spark", f"{rivals['plain_spark']:,}", f"{ratio['plain_spark']:.2f} x")
+    table.add_row("sparkswarm, 1% of the queries change", f"{found['points_per_s_churn']:,}", "")
+    table.add_row(
+        "plain Spark, 1% of the queries change",
+        f"{rivals['plain_spark_churn']:,}",
+        f"{ratio['plain_spark_churn']:.2f} x",
+    )
+    table.add_row("the kernel alone", f"{rivals['kernel']:,}", f"{ratio['kernel']:.2f} x")
+    people.print(table)
+    people.print(
+        f"A batch of 1,000 points on 4 executors: {found['small_batch_s']:.3f} s. "
+        f"Moving 100,000 queries adds {found['move_overhead']:+.1%} to a batch. "
+        f"A sample of {found['oracle']['checked']:,} points: {found['oracle']['wrong']} wrong."
+    )
+    if run.memory:
+        people.print(
+            f"{many_queries:,} queries: {run.memory['bytes_per_query']:.0f} bytes each, at most "
+            f"{run.memory['peak_gb']:.1f} GB for all processes together."
+        )
+    steps = ", ".join(f"{name} {took:.2f} s" for name, took in found["profile"].items())
+    people.print(f"Where a batch's time goes: {steps}.")
+    _write_json(json_to, found)
 
 
 @app.command()

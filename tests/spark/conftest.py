@@ -10,6 +10,8 @@ def spark():
         SparkSession.builder.master("local[2]")
         .appName("sparkswarm tests")
         .config("spark.ui.enabled", False)
+        .config("spark.ui.showConsoleProgress", False)
+        .config("spark.python.unix.domain.socket.enabled", True)
         .config("spark.log.level", "ERROR")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

@@ -600,13 +600,16 @@ def difference(got: Counter[Any], wanted: Counter[Any]) -> str:
 # -- changes of the plan -----------------------------------------------------------------------
 
 
+KINDS = ("move", "split", "split", "carve", "merge", "share", "unshare")
+
+
 def upset(rng: random.Random, most: int = 5) -> Callable[[Plan], tuple[Plan, list[Change]]]:
-    """Return something that makes a few random changes to whatever plan it is given."""
+    """Return something that makes random changes to a plan; a shared cell is among them."""
 
     def change(plan: Plan) -> tuple[Plan, list[Change]]:
         changes: list[Change] = []
-        for _ in range(rng.randint(1, most)):
-            for one in _some_change(plan, rng):
+        for kind in ["carve", *rng.choices(KINDS, k=rng.randint(0, most))]:
+            for one in _some_change(plan, kind, rng):
                 plan = plan.apply([one])
                 changes.append(one)
             plan = _with_ids(plan)
@@ -619,9 +622,8 @@ def _with_ids(plan: Plan) -> Plan:
     return plan.reserve(100)[1]
 
 
-def _some_change(plan: Plan, rng: random.Random) -> list[Change]:
+def _some_change(plan: Plan, kind: str, rng: random.Random) -> list[Change]:
     fresh = plan.next_id - 100
-    kind = rng.choice(["move", "split", "split", "carve", "merge", "share", "unshare"])
     if kind == "merge":
         some = rng.sample(plan.partitions, (len(plan.partitions) + 1) // 2)
         for merge in find_merges(some)[:1]:
@@ -632,14 +634,14 @@ def _some_change(plan: Plan, rng: random.Random) -> list[Change]:
         return [reshared(partition, {rng.randrange(plan.executors): TICKETS}, fresh)]
     partition = rng.choice(plan.partitions)
     if kind == "share":
-        return [reshared(partition, _shares(plan, rng, 3), fresh)]
+        return [reshared(partition, _shares(plan, rng, 1, 3), fresh)]
     if kind == "carve" and partition.cells.area > 1:
-        pieces = [(cells, _shares(plan, rng, 1)) for cells in _around(partition, rng)]
-        pieces[0] = (pieces[0][0], _shares(plan, rng, 3))
+        pieces = [(cells, _shares(plan, rng, 1, 1)) for cells in _around(partition, rng)]
+        pieces[0] = (pieces[0][0], _shares(plan, rng, 2, 3))
         return [split(partition, pieces, fresh)]
     if kind == "split" and partition.cells.area > 1:
         halves = _halves(partition.cells, rng)
-        return [split(partition, [(half, _shares(plan, rng, 1)) for half in halves], fresh)]
+        return [split(partition, [(half, _shares(plan, rng, 1, 1)) for half in halves], fresh)]
     giver = rng.choice(partition.owners)
     takers = [m for m in range(plan.executors) if m != giver]
     return [moved(partition, giver, rng.choice(takers), fresh)] if takers else []
@@ -674,9 +676,9 @@ def _around(partition: Partition, rng: random.Random) -> list[CellRect]:
     return [piece for piece in pieces if piece.area]
 
 
-def _shares(plan: Plan, rng: random.Random, most: int) -> Shares:
-    """Deal the tickets out to up to so many executors."""
-    owners = rng.sample(range(plan.executors), min(plan.executors, rng.randint(1, most)))
+def _shares(plan: Plan, rng: random.Random, least: int, most: int) -> Shares:
+    """Deal the tickets out to so many executors, as far as there are."""
+    owners = rng.sample(range(plan.executors), min(plan.executors, rng.randint(least, most)))
     cuts = [0, *sorted(rng.sample(range(1, TICKETS), len(owners) - 1)), TICKETS]
     return {m: high - low for m, (low, high) in zip(owners, itertools.pairwise(cuts), strict=True)}
 

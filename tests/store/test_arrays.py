@@ -23,9 +23,7 @@ NAMED_ARRAYS = st.dictionaries(
     st.text(min_size=1, max_size=8),
     hnp.arrays(
         st.sampled_from([*DTYPES, *FLOATS]),
-        st.one_of(
-            st.tuples(st.integers(0, 9)), st.tuples(st.integers(0, 9), st.integers(1, 5))
-        ),
+        st.one_of(st.tuples(st.integers(0, 9)), st.tuples(st.integers(0, 9), st.integers(1, 5))),
     ),
     max_size=5,
 )

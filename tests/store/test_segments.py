@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from sparkswarm.apps.range_index import match
 from sparkswarm.protocol.geometry import CellRect, Grid
-from sparkswarm.protocol.partition import Change, merged, moved, split
+from sparkswarm.protocol.partition import Change, Partition, merged, moved, split
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store import ledger, segments
 from sparkswarm.store.files import FileRef
@@ -220,13 +222,24 @@ class Batch(NamedTuple):
 
 TOLD = st.builds(
     Told,
-    st.integers(0, 5),
+    st.integers(0, 3),
     st.booleans(),
     st.tuples(*[st.integers(0, 16)] * 4),
     st.one_of(st.none(), st.integers(1, 8)),
 )
 BATCHES = st.builds(Batch, st.lists(TOLD, min_size=1, max_size=6), st.integers(0, 9))
-STEPS = st.lists(st.one_of(BATCHES, operations), min_size=1, max_size=14)
+CUTS_AND_MERGES = st.builds(Operation, st.sampled_from(["cut", "merge"]), st.integers(0, 2**16))
+STEPS = st.lists(st.one_of(BATCHES, CUTS_AND_MERGES, operations), min_size=4, max_size=20)
+
+
+def of_one_executor(plan: Plan) -> Plan:
+    """Return a plan in which all neighbours can be merged."""
+    partitions = tuple(Partition(p.id, p.cells, (0,)) for p in plan.partitions)
+    return replace(plan, partitions=partitions, executors=1)
+
+
+TILINGS = tilings(3, 3, executors=2)
+PLANS = st.one_of(TILINGS, TILINGS.map(of_one_executor), TILINGS.map(of_one_executor))
 
 
 class World:
@@ -347,8 +360,8 @@ class World:
                     assert len(set(ids)) == len(ids)
 
 
-@part_of_the_examples(0.6)
-@given(tilings(4, 4, executors=2), STEPS, st.integers(0, 4), DELTA_LEAST, DELTA_LEAST)
+@part_of_the_examples(0.5)
+@given(PLANS, STEPS, st.integers(0, 4), DELTA_LEAST, DELTA_LEAST)
 def test_points_meet_the_queries_there_are_however_partitions_change(
     plan: Plan, steps: list[Batch | Operation], late: int, least: int, ledger_least: int
 ) -> None:
@@ -362,6 +375,29 @@ def test_points_meet_the_queries_there_are_however_partitions_change(
             else:
                 world.replan(step)
             world.check()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_points_meet_the_queries_there_are_through_a_long_history(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    monkeypatch.setattr(segments, "DELTA_LEAST", rng.choice([0, 1, 2, 1024]))
+    monkeypatch.setattr(ledger, "DELTA_LEAST", rng.choice([0, 1, 1024]))
+    world = World(Plan.initial(grid_of(3, 3), rng.choice([1, 1, 2])), late=rng.randrange(5))
+
+    def told() -> Told:
+        corners = tuple(rng.randrange(17) for _ in range(4))
+        lives = rng.choice([None, rng.randint(1, 8)])
+        return Told(rng.randrange(5), rng.random() < 0.5, corners, lives)  # type: ignore[arg-type]
+
+    for _ in range(40):
+        if rng.random() < 0.4:
+            world.tell(Batch([told() for _ in range(rng.randint(1, 2))], rng.randrange(6)))
+        else:
+            kind = rng.choice(["cut", "merge", "merge", "carve", "move"])
+            world.replan(Operation(kind, rng.randrange(2**16)))
+        world.check()
 
 
 # -- by hand -----------------------------------------------------------------------------------
@@ -502,7 +538,9 @@ def test_only_queries_that_overlap_a_piece_serve_it(box: Box, cells: CellRect) -
     touches = columns({1: (box, NEVER)}).placed(GRID).rect(0).overlaps(cells)
     assert serves == touches
     inside = [
-        i for i in range(len(x)) if cells.contains(CellRect(column[i], row[i], column[i] + 1, row[i] + 1))
-    ]  # fmt: skip
+        i
+        for i, (c, r) in enumerate(zip(column.tolist(), row.tolist(), strict=True))
+        if cells.contains(CellRect(c, r, c + 1, r + 1))
+    ]
     found = found_at(Stored(cells, base, NO_DELTA), x[inside], y[inside], 0)
     assert serves or found == [[]] * len(inside)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
@@ -18,7 +19,17 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
+if TYPE_CHECKING:
+    from sparkswarm.bench.adapt import AdaptRun
+
 _COLOURS = {"work": "#0b6e4f", "paper": "#b23a48"}
+_POLICY_COLOURS = {
+    "swarm": "#0b6e4f",
+    "static_uniform": "#d1495b",
+    "static_history": "#edae49",
+    "replicated": "#30638e",
+    "hash_cell": "#8d7b9c",
+}
 
 
 def draw_balance(runs: Sequence[Run], title: str, path: Path) -> None:
@@ -77,6 +88,55 @@ def draw_plans(plans: Sequence[tuple[str, Plan]], density: Density, path: Path) 
         "executors · dashed: the hotspot",
         fontsize=9,
     )
+    _save(figure, path)
+
+
+def draw_adapt(run: AdaptRun, path: Path) -> None:
+    """Draw what each policy did before, during and after the hotspot, batch by batch."""
+    s = run.settings
+    figure, (above, below) = plt.subplots(
+        2, 1, figsize=(10, 8.4), layout="constrained", sharex=True
+    )
+    panels = (
+        (above, run.wall, run.throughput(), "{:,.0f} points/s"),
+        (below, run.path, run.critical_path(), "{:.3f} s"),
+    )
+    for axes, part, totals, form in panels:
+        axes.axvspan(
+            s.hotspot.start - 0.5, s.hotspot.stop - 0.5, color="#f2b134", alpha=0.22, lw=0,
+            label="hotspot",
+        )  # fmt: skip
+        for name, series in part.items():
+            values = (
+                [sum(n) / t / 1e3 for n, t in zip(series.received, series.seconds, strict=True)]
+                if axes is above
+                else series.longest
+            )
+            axes.plot(
+                values,
+                label=f"{name} ({form.format(totals[name])})",
+                color=_POLICY_COLOURS.get(name),
+                lw=2.6 if name == "swarm" else 1.5,
+                zorder=3 if name == "swarm" else 2,
+            )
+        axes.set_ylim(bottom=0)
+        axes.grid(axis="y", alpha=0.3)
+        axes.legend(
+            fontsize=8.5, frameon=False, ncols=1, loc="upper left", bbox_to_anchor=(1.0, 1.0),
+            title="in the hotspot", title_fontsize=8.5,
+        )  # fmt: skip
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    above.set(
+        ylabel="throughput (1000 points/s of wall clock)",
+        title=f"{s.wall_executors} executors on {s.wall_executors} cores, {run.density}, "
+        f"{s.points:,} points a batch",
+    )
+    below.set(
+        xlabel="batch", xlim=(-0.5, s.batches - 0.5),
+        ylabel="longest executor task (processor seconds)",
+        title=f"{s.path_executors} executors, one task at a time: the critical path of a batch",
+    )  # fmt: skip
     _save(figure, path)
 
 

@@ -104,14 +104,14 @@ def select_points(points: DataFrame, columns: PointColumns) -> DataFrame:
             f"called {QUERY_IDS} or {QUERY_ID}; rename them first"
         )
     chosen = [
-        points[columns.id].alias(ID),
-        points[columns.x].cast("double").alias(X),
-        points[columns.y].cast("double").alias(Y),
+        _column(points, columns.id).alias(ID),
+        _column(points, columns.x).cast("double").alias(X),
+        _column(points, columns.y).cast("double").alias(Y),
     ]
     if columns.time is not None:
         _check(schema, "points", [columns.time])
         chosen.append(_micros(points, "points", columns.time).alias(TIME))
-    return points.select(*chosen, *(points[name] for name in columns.keep))
+    return points.select(*chosen, *(_column(points, name) for name in columns.keep))
 
 
 def select_operations(
@@ -126,7 +126,7 @@ def select_operations(
         _check_type(schema, "queries", name, (NumericType,), "a number")
     if not register_all:
         _check_type(schema, "queries", columns.op, (StringType,), "a string")
-    op = F.lit("register") if register_all else F.lower(F.trim(queries[columns.op]))
+    op = F.lit("register") if register_all else F.lower(F.trim(_column(queries, columns.op)))
     expires, order = F.lit(None).cast("bigint"), F.lit(None).cast("bigint")
     if columns.expires is not None:
         _check(schema, "queries", [columns.expires])
@@ -135,14 +135,14 @@ def select_operations(
         _check(schema, "queries", [columns.order])
         whole = isinstance(schema[columns.order].dataType, IntegralType)
         order = (
-            queries[columns.order].cast("bigint")
+            _column(queries, columns.order).cast("bigint")
             if whole
             else _micros(queries, "queries", columns.order)
         )
     values = [
         op,
-        queries[columns.id].cast("bigint"),
-        *(queries[name].cast("double") for name in edges),
+        _column(queries, columns.id).cast("bigint"),
+        *(_column(queries, name).cast("double") for name in edges),
         expires,
         order,
     ]
@@ -189,6 +189,15 @@ def from_bytes(content: Iterable[pa.Buffer]) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
+def quoted(name: str) -> str:
+    """Return a column's name so that Spark takes dots and backticks in it for what they are."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _column(frame: DataFrame, name: str) -> Column:
+    return frame[quoted(name)]
+
+
 def _check(schema: StructType, what: str, wanted: list[str]) -> None:
     missing = [name for name in wanted if name not in schema.names]
     if missing:
@@ -212,4 +221,4 @@ def _check_type(
 def _micros(frame: DataFrame, what: str, name: str) -> Column:
     times = (TimestampType, TimestampNTZType, DateType)
     _check_type(frame.schema, what, name, times, "a timestamp")
-    return F.unix_micros(frame[name].cast("timestamp"))
+    return F.unix_micros(_column(frame, name).cast("timestamp"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +34,7 @@ from sparkswarm.spark.columns import (
     X,
     Y,
     one_stream,
+    quoted,
     select_operations,
     select_points,
 )
@@ -148,7 +150,7 @@ class Swarm:
             run.batch(batch, number, sink, quarantine)
 
         writer = stream.writeStream.foreachBatch(each).option(
-            "checkpointLocation", _folder(checkpoint, "spark")
+            "checkpointLocation", _for_spark(_folder(checkpoint, "spark"))
         )
         if name is not None:
             writer = writer.queryName(name)
@@ -165,6 +167,8 @@ class Swarm:
         """Sample the past."""
         if history is None:
             return None
+        points = replace(points, time=None, keep=())
+        queries = replace(queries, expires=None, order=None)
         past = select_points(history[0], points).select(X, Y).limit(HISTORY_POINTS).toArrow()
         boxes = select_operations(history[1], queries, register_all=True)
         edges = ["min_x", "min_y", "max_x", "max_y"]
@@ -223,12 +227,15 @@ class _Run:
         """Take note of a batch that is done."""
         number = progress.batch
         if progress.quarantined and quarantine is not None:
-            path = f"{self.files.root}/{folder_of(number)}"
+            path = _for_spark(f"{self.files.root}/{folder_of(number)}")
             quarantine(self.spark.read.schema(SPARK_SCHEMA).parquet(path), number)
         self.totals.add(progress)
         self.plan = self.planner.plan
         if number % CLEAN_EVERY == 0:
             self.epochs.clean()
+            # The next batch needs what this one left; names begin with the batch after.
+            old = [n for n in self.files.names("soft") if int(n[5:17]) <= number]
+            self.files.delete(old)
         logger.info(
             "batch %d: %d points, %d results in %.3f s, balance %.2f",
             number, progress.points, progress.matches, progress.seconds, progress.balance,
@@ -300,19 +307,26 @@ class Handle:
 
 
 def _folder(checkpoint: str, name: str) -> str:
-    """Return a folder of the checkpoint, as a URI or a full path that Spark takes as we do."""
+    """Return a folder of the checkpoint, as a full path, or as a URI where it is elsewhere."""
     if not checkpoint:
         raise ConfigError("checkpoint is empty; give a folder for all that must survive")
     path = local_path(checkpoint)
     if path is None:
         return f"{checkpoint.rstrip('/')}/{name}"
-    return (path / name).as_uri()
+    return str(path / name)
+
+
+def _for_spark(folder: str) -> str:
+    """Return a folder as Spark takes it: a local path is local whatever Spark's filesystem is."""
+    path = local_path(folder)
+    # Not as_uri(): Spark would take its %20 for a name.
+    return folder if path is None else f"file://{path}"
 
 
 def _sink(sink: Sink | str) -> Sink:
     if callable(sink):
         return sink
-    if sink in NAMED_SINKS:
+    if isinstance(sink, str) and sink in NAMED_SINKS:
         return NAMED_SINKS[sink]()
     allowed = ", ".join(NAMED_SINKS)
     raise ConfigError(f"sink must be a function of (results, batch id) or one of {allowed}")
@@ -351,7 +365,10 @@ def _form(
     def finish(frame: DataFrame) -> DataFrame:
         ids = F.col(QUERY_IDS)
         ids = F.explode(ids).alias(QUERY_ID) if results == "pairs" else ids
-        return frame.select(F.col(ID).alias(point_columns.id), *point_columns.keep, ids)
+        if chosen is None:
+            return frame.select(ids)
+        keep = [F.col(quoted(name)) for name in point_columns.keep]
+        return frame.select(F.col(ID).alias(point_columns.id), *keep, ids)
 
     form = Form(
         names=names,

@@ -42,6 +42,10 @@ POINTS, OPERATION = 0, 1
 CHUNK = 131_072
 """Rows routed at once: enough to make large parcels, few enough to stay in the cache."""
 
+PARCEL = 200_000
+"""Bytes of a parcel, more or less. Spark sends parcels to Python by up to ten thousand in one
+Arrow batch, which must stay below two gigabytes whatever the size of the micro-batch."""
+
 Parcel = tuple[int, int, bytes | None]
 
 
@@ -146,10 +150,11 @@ def _deal_points(
         owners[bad] = -1
     order, starts = grouped(owners, executors)
     points = points.combine_chunks().take(pa.array(order))
+    rows = max(1, PARCEL * len(order) // max(points.nbytes, 1))
     dealt = [
-        (m, to_bytes(points.slice(starts[m], starts[m + 1] - starts[m])))
+        (m, to_bytes(points.slice(start, min(rows, starts[m + 1] - start))))
         for m in range(executors)
-        if starts[m + 1] > starts[m]
+        for start in range(starts[m], starts[m + 1], rows)
     ]
     return len(order), dealt
 

@@ -32,6 +32,8 @@ class Progress:
         The version of its plan.
     busy
         Seconds of work of each executor.
+    received
+        Points of each executor.
     """
 
     batch: int
@@ -43,6 +45,7 @@ class Progress:
     quarantined: Mapping[tuple[str, str], int]
     plan: int
     busy: tuple[float, ...]
+    received: tuple[int, ...]
 
     @classmethod
     def of(
@@ -52,7 +55,8 @@ class Progress:
         faults: Counter[tuple[str, str]] = Counter()
         for report in routed:
             faults.update(report.faults)
-        busy = {report.executor: report.busy for report in executed}
+        by = {report.executor: report for report in executed}
+        of_each = [by.get(m) for m in range(epoch.plan.executors)]
         return cls(
             epoch.batch,
             seconds,
@@ -62,7 +66,8 @@ class Progress:
             sum(report.operations for report in routed),
             dict(faults),
             epoch.plan.version,
-            tuple(busy.get(m, 0.0) for m in range(epoch.plan.executors)),
+            tuple(report.busy if report else 0.0 for report in of_each),
+            tuple(report.points if report else 0 for report in of_each),
         )
 
     @property

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import zlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from sparkswarm.errors import ConfigError, StoreError
+from sparkswarm.errors import ConfigError, PlanError, StoreError
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.files import Files
 from sparkswarm.store.manifest import Manifest
@@ -25,6 +26,8 @@ FORMAT = 1
 
 BEFORE_ALL = -1
 """The batch whose commit is what a run begins with."""
+
+_Thing = TypeVar("_Thing", Plan, Manifest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class Epochs:
     def __init__(self, files: Files, keep: int) -> None:
         self._files = files
         self._keep = keep
-        self._written: dict[str, int] = {"plans": -1, "manifests": -1}
+        self._written: dict[str, Plan | Manifest] = {}
 
     # -- the run ---------------------------------------------------------------------------
 
@@ -94,7 +97,8 @@ class Epochs:
         if found.get("format") != FORMAT:
             raise StoreError(
                 f"{self._files.root} was written in format {found.get('format')}, this version of "
-                f"sparkswarm reads format {FORMAT}"
+                f"sparkswarm reads format {FORMAT}; use the version that wrote it, or another "
+                "checkpoint"
             )
         for name, value in facts.items():
             if found.get(name) != value:
@@ -111,7 +115,7 @@ class Epochs:
 
     def last_commit(self) -> Commit | None:
         """Return what the last batch left; None if there is no run yet."""
-        names = self._files.names("commits")
+        names = self._records("commits")
         return self.commit_of(_number(names[-1])) if names else None
 
     def commit_of(self, batch: int) -> Commit | None:
@@ -143,19 +147,18 @@ class Epochs:
 
         Only between batches: files of a batch that is running are named by nobody yet.
         """
-        commits = self._files.names("commits")
+        commits, epochs = self._records("commits"), self._records("epochs")
         last = _number(commits[-1]) if commits else BEFORE_ALL
-        epochs = self._files.names("epochs")
-        old = [name for name in (*commits, *epochs) if _number(name) <= last - self._keep]
-        kept = {*commits, *epochs} - set(old)
+        # To run again a batch needs its epoch, and the commit of the batch before.
+        old = [name for name in epochs if _number(name) <= last - self._keep]
+        old += [name for name in commits if _number(name) < last - self._keep]
         needed: set[str] = set()
-        for name in kept:
+        for name in {*commits, *epochs} - set(old):
             record = self._read(name) or {}
-            needed |= {f"plans/{record['plan']:012d}.json"}
-            needed |= {f"manifests/{record['manifest']:012d}.json"}
-        manifests = [name for name in needed if name.startswith("manifests/")]
-        for name in manifests:
-            needed |= {entry[0] for entry in (self._read(name) or {"files": []})["files"]}
+            needed |= {_numbered("plans", record["plan"])}
+            needed |= {_numbered("manifests", record["manifest"])}
+        for name in [name for name in needed if name.startswith("manifests/")]:
+            needed |= {ref.name for ref in self._thing(Manifest, name).refs()}
         stored = [
             name
             for folder in ("plans", "manifests", "segments", "ledger")
@@ -167,27 +170,42 @@ class Epochs:
 
     # -- files -----------------------------------------------------------------------------
 
+    def _records(self, folder: str) -> list[str]:
+        """Return the names of epochs or of commits, in order; nothing else that may lie there."""
+        return [name for name in self._files.names(folder) if _RECORD.fullmatch(name)]
+
     def _stored(self, plan: Plan, manifest: Manifest) -> dict[str, int]:
         """Write plan and manifest unless they are the last written; return their numbers."""
-        numbers = {}
-        for folder, thing in (("plans", plan), ("manifests", manifest)):
-            name = f"{folder}/{thing.version:012d}.json"
-            if self._written[folder] != thing.version:
-                self._write(name, thing.to_json())
-                self._written[folder] = thing.version
-            numbers[folder[:-1]] = thing.version
-        return numbers
+        things: dict[str, Plan | Manifest] = {"plans": plan, "manifests": manifest}
+        for folder, thing in things.items():
+            if self._written.get(folder) != thing:
+                self._write(_numbered(folder, thing.version), thing.to_json())
+                self._written[folder] = thing
+        return {"plan": plan.version, "manifest": manifest.version}
 
     def _named(self, record: dict[str, Any]) -> tuple[Plan, Manifest]:
-        plan = self._read(f"plans/{record['plan']:012d}.json")
-        manifest = self._read(f"manifests/{record['manifest']:012d}.json")
-        if plan is None or manifest is None:
-            what = "plan" if plan is None else "manifest"
+        return (
+            self._thing(Plan, _numbered("plans", record["plan"])),
+            self._thing(Manifest, _numbered("manifests", record["manifest"])),
+        )
+
+    def _thing(self, kind: type[_Thing], name: str) -> _Thing:
+        found = self._read(name)
+        if found is None:
             raise StoreError(
-                f"{what} {record[what]} is missing from {self._files.root}; the checkpoint is "
-                "damaged: restore it from a copy, or start anew with another checkpoint"
+                f"{name} is missing from {self._files.root}; the checkpoint is damaged: restore "
+                "it from a copy, or start anew with another checkpoint"
             )
-        return Plan.from_json(plan), Manifest.from_json(manifest)
+        try:
+            return kind.from_json(found)
+        except (PlanError, StoreError) as error:
+            raise self._corrupt(name) from error
+
+    def _corrupt(self, name: str) -> StoreError:
+        return StoreError(
+            f"{name} in {self._files.root} is corrupt; restore it from a copy, or start anew "
+            "with another checkpoint"
+        )
 
     def _write(self, name: str, body: dict[str, Any]) -> None:
         text = json.dumps(body, separators=(",", ":"))
@@ -205,16 +223,20 @@ class Epochs:
         except (KeyError, TypeError, ValueError):
             whole = False
         if not whole:
-            raise StoreError(
-                f"{name} in {self._files.root} is corrupt; restore it from a copy, or start anew "
-                "with another checkpoint"
-            )
+            raise self._corrupt(name)
         return body
+
+
+_RECORD = re.compile(r"\w+/\d{12}\.json")
+
+
+def _numbered(folder: str, number: int) -> str:
+    return f"{folder}/{number:012d}.json"
 
 
 def _name(folder: str, batch: int) -> str:
     # One more than the batch, so that the commit before all is 0 and names sort as numbers.
-    return f"{folder}/{batch + 1:012d}.json"
+    return _numbered(folder, batch + 1)
 
 
 def _number(name: str) -> int:

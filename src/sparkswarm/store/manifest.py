@@ -7,6 +7,7 @@ is read or written for it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -126,22 +127,31 @@ class Manifest:
     def from_json(cls, data: Mapping[str, Any]) -> Manifest:
         """Read what :meth:`to_json` wrote; StoreError where that is not what it is."""
         try:
-            refs = [FileRef(*entry) for entry in data["files"]]
+            refs = [_file_ref(*entry) for entry in data["files"]]
 
-            def pair(base: int | None, delta: int | None) -> FilePair:
-                return FilePair(
-                    None if base is None else refs[base], None if delta is None else refs[delta]
-                )
+            def ref(number: int | None) -> FileRef | None:
+                if number is not None and number < 0:
+                    raise IndexError(number)
+                return None if number is None else refs[number]
 
             return cls(
-                int(data["version"]),
+                operator.index(data["version"]),
                 {
                     int(key): tuple(
-                        Piece(CellRect(*cells), pair(base, delta)) for cells, base, delta in pieces
+                        Piece(
+                            CellRect(*map(operator.index, cells)), FilePair(ref(base), ref(delta))
+                        )
+                        for cells, base, delta in pieces
                     )
                     for key, pieces in data["partitions"].items()
                 },
-                tuple(pair(base, delta) for base, delta in data["ledger"]),
+                tuple(FilePair(ref(base), ref(delta)) for base, delta in data["ledger"]),
             )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise StoreError(f"this is not a manifest: {error!r}") from error
+
+
+def _file_ref(name: str, rows: int, size: int, crc: int) -> FileRef:
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} is not a name")
+    return FileRef(name, operator.index(rows), operator.index(size), operator.index(crc))

@@ -1,0 +1,329 @@
+"""The engine against its rivals, on Spark, on the same files, in one run.
+
+Owns what ``sparkswarm bench engine`` measures: throughput beside the best that plain Spark can
+do and beside the kernel alone, with and without queries that change; the time of a small batch;
+what moving a partition adds; what queries take in memory. Times are wall clock: a batch is
+what Spark's progress calls ``triggerExecution``, the same for us and for the rival.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from sparkswarm.bench.inputs import (
+    CHANGES_SCHEMA,
+    POINTS_SCHEMA,
+    QUERIES_SCHEMA,
+    Centres,
+    Inputs,
+    brute_force_sample,
+    write_inputs,
+)
+from sparkswarm.bench.kernel import kernel_points_per_second
+from sparkswarm.bench.memory import MemoryWatch
+from sparkswarm.bench.plain_spark import JVM_OPTIONS, WARM_UP, run_plain_spark
+from sparkswarm.config import SwarmConfig
+from sparkswarm.protocol.partition import Change, moved
+from sparkswarm.protocol.plan import Plan
+from sparkswarm.spark.engine import Handle, Swarm
+from sparkswarm.spark.session import session
+from sparkswarm.spark.sink import NoopSink, Sink
+
+GRID = (1000, 1000)
+SMALL_POINTS, SMALL_EXECUTORS, SMALL_BATCHES = 1000, 4, 24
+MOVED_QUERIES = 100_000
+CELL_SIDE = {"uniform": 1.0, "cities": 0.5}
+"""The rival's best cells: for few results a point, and for many."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How much to measure.
+
+    Attributes
+    ----------
+    batches, points, queries
+        Of the throughput runs.
+    many_queries
+        Of the memory run; 0 leaves it out.
+    centres
+        Where queries wait: ``uniform``, a few results for a point, or ``cities``, hundreds.
+    repeat
+        How often each throughput is measured, engine and rival in turns.
+    cores
+        Cores, and executors, of the throughput runs.
+    seed
+        Fixes everything random.
+    """
+
+    batches: int = 12
+    points: int = 1_000_000
+    queries: int = 1_000_000
+    many_queries: int = 8_000_000
+    centres: Centres = "uniform"
+    repeat: int = 3
+    cores: int = 2
+    seed: int = 0
+
+
+@dataclass
+class EngineRun:
+    """What was measured; ``to_json`` is what ``--json`` writes."""
+
+    settings: EngineSettings
+    swarm: list[float] = field(default_factory=list)
+    swarm_churn: list[float] = field(default_factory=list)
+    plain: list[float] = field(default_factory=list)
+    plain_churn: list[float] = field(default_factory=list)
+    kernel: float = 0.0
+    small_batch: float = 0.0
+    move_overhead: float = 0.0
+    memory: dict[str, float] = field(default_factory=dict)
+    profile: dict[str, float] = field(default_factory=dict)
+    checked: int = 0
+    wrong: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers; throughputs are medians of the repetitions, in points a second."""
+        swarm, churn = median(self.swarm), median(self.swarm_churn)
+        plain, plain_churn = median(self.plain), median(self.plain_churn)
+        return {
+            "points_per_s": round(swarm),
+            "points_per_s_churn": round(churn),
+            "rivals": {
+                "plain_spark": round(plain),
+                "plain_spark_churn": round(plain_churn),
+                "kernel": round(self.kernel),
+            },
+            "ratio": {
+                "plain_spark": round(swarm / plain, 3),
+                "plain_spark_churn": round(churn / plain_churn, 3),
+                "kernel": round(swarm / self.kernel, 3),
+            },
+            "small_batch_s": round(self.small_batch, 3),
+            "bytes_per_query": round(self.memory.get("bytes_per_query", 0.0), 1),
+            "memory": {name: round(value, 2) for name, value in self.memory.items()},
+            "move_overhead": round(self.move_overhead, 3),
+            "profile": {name: round(value, 3) for name, value in self.profile.items()},
+            "oracle": {"checked": self.checked, "wrong": self.wrong},
+            "runs": {
+                "swarm": [round(v) for v in self.swarm],
+                "swarm_churn": [round(v) for v in self.swarm_churn],
+                "plain_spark": [round(v) for v in self.plain],
+                "plain_spark_churn": [round(v) for v in self.plain_churn],
+            },
+            "settings": vars(self.settings) | {"warm_up_batches": WARM_UP},
+        }
+
+
+def run_engine(settings: EngineSettings, tell: Tell = lambda _: None) -> EngineRun:
+    """Measure everything; ``tell`` hears what is being done."""
+    run = EngineRun(settings)
+    s = settings
+    with tempfile.TemporaryDirectory() as folder:
+        tell("writing inputs")
+        inputs = write_inputs(
+            Path(folder, "inputs"), s.batches, s.points, s.queries, seed=s.seed, centres=s.centres
+        )
+        small = write_inputs(
+            Path(folder, "small"), SMALL_BATCHES, SMALL_POINTS, s.queries, seed=s.seed,
+            centres=s.centres, files_per_batch=1,
+        )  # fmt: skip
+        tell("the kernel alone")
+        run.kernel = kernel_points_per_second(inputs, min(3, s.batches), s.cores)
+        spark = session(
+            "sparkswarm bench engine",
+            f"local[{s.cores}]",
+            {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False, **JVM_OPTIONS},
+        )
+        try:
+            bench = _Bench(spark, Path(folder), s)
+            for number in range(s.repeat):
+                for churn, ours, theirs in (
+                    (False, run.swarm, run.plain),
+                    (True, run.swarm_churn, run.plain_churn),
+                ):
+                    what = f"{' with churn' if churn else ''}, {number + 1} of {s.repeat}"
+                    tell(f"sparkswarm{what}")
+                    ours.append(s.points / median(bench.seconds(inputs, churn)))
+                    tell(f"plain Spark{what}")
+                    rival = run_plain_spark(
+                        spark, inputs, s.batches, churn, count=False,
+                        cell_side=CELL_SIDE[s.centres],
+                    )  # fmt: skip
+                    theirs.append(rival.points_per_second)
+            tell("checking a sample against brute force")
+            for churn in (False, True):
+                checked, wrong = bench.oracle(inputs, churn)
+                run.checked += checked
+                run.wrong += wrong
+            tell("small batches")
+            run.small_batch = median(bench.seconds(small, False, SMALL_EXECUTORS))
+            tell("moving partitions")
+            run.move_overhead = bench.move_overhead(inputs)
+            tell("where the time goes")
+            run.profile = bench.profile(inputs)
+            if s.many_queries:
+                tell(f"{s.many_queries:,} queries")
+                run.memory = bench.memory(s.many_queries)
+        finally:
+            spark.stop()
+    return run
+
+
+class _Bench:
+    """Runs of the engine on files."""
+
+    def __init__(self, spark: SparkSession, folder: Path, settings: EngineSettings) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._settings = settings
+        self._runs = 0
+
+    def start(
+        self,
+        inputs: Inputs,
+        churn: bool,
+        executors: int | None = None,
+        sink: Sink | None = None,
+        config: dict[str, Any] | None = None,
+    ) -> Handle:
+        """Start the engine on the whole of some inputs, its queries preloaded."""
+        self._runs += 1
+        b = inputs.bounds
+        swarm = Swarm(
+            self._spark,
+            SwarmConfig(
+                bounds=(b.min_x, b.min_y, b.max_x, b.max_y), grid=GRID,
+                executors=executors or self._settings.cores,
+                **{"round_batches": 1, **(config or {})},
+            ),
+        )  # fmt: skip
+        points = (
+            self._spark.readStream.schema(POINTS_SCHEMA)
+            .option("maxFilesPerTrigger", inputs.files_per_batch)
+            .parquet(str(inputs.points_folder))
+        )
+        changes = (
+            self._spark.readStream.schema(CHANGES_SCHEMA)
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(inputs.changes_folder))
+        )
+        return swarm.start(
+            points,
+            changes if churn else None,
+            preload=self._spark.read.schema(QUERIES_SCHEMA).parquet(str(inputs.queries_folder)),
+            sink=sink or NoopSink(),
+            checkpoint=str(self._folder / f"run-{self._runs}"),
+            trigger={"availableNow": True},
+        )
+
+    def seconds(self, inputs: Inputs, churn: bool, executors: int | None = None) -> list[float]:
+        """Return the seconds of every batch after the warm-up."""
+        handle = self.start(inputs, churn, executors)
+        handle.await_termination()
+        return _batch_seconds(handle)[WARM_UP:]
+
+    def oracle(self, inputs: Inputs, churn: bool) -> tuple[int, int]:
+        """Compare a sample of the last batch with brute force; return how many, how many wrong."""
+        last = inputs.batches - 1
+        ids, expected = brute_force_sample(inputs, last, churn)
+        found: dict[int, int] = {}
+
+        def sink(results: DataFrame, batch: int) -> None:
+            if batch == last:
+                chosen = results.where(F.col("id").isin(ids.tolist()))
+                rows = chosen.select("id", F.size("query_ids")).collect()
+                found.update({row[0]: row[1] for row in rows})
+            else:
+                NoopSink()(results, batch)
+
+        self.start(inputs, churn, sink=sink).await_termination()
+        got = [found.get(int(i), 0) for i in ids]
+        return len(got), sum(a != b for a, b in zip(got, expected.tolist(), strict=True))
+
+    def move_overhead(self, inputs: Inputs) -> float:
+        """Return by how much a batch takes longer in which a large partition moves.
+
+        Every other batch, one partition of about 100,000 queries changes its executor.
+        """
+        executors = max(2, round(self._settings.queries / MOVED_QUERIES))
+        holder: dict[str, Handle] = {}
+        moves: list[int] = []
+
+        def sink(results: DataFrame, batch: int) -> None:
+            NoopSink()(results, batch)
+            if batch % 2 and "handle" in holder:
+                moves.append(batch + 1)
+                holder["handle"]._run.planner.impose(lambda plan: _move_one(plan, batch))
+
+        quiet = {"round_batches": 10**6}
+        holder["handle"] = self.start(inputs, False, executors, sink, quiet)
+        holder["handle"].await_termination()
+        seconds = dict(enumerate(_batch_seconds(holder["handle"])))
+        timed = [batch for batch in seconds if batch >= WARM_UP]
+        with_move = [seconds[batch] for batch in timed if batch in moves]
+        without = [seconds[batch] for batch in timed if batch not in moves]
+        return median(with_move) / median(without) - 1 if with_move and without else 0.0
+
+    def memory(self, queries: int) -> dict[str, float]:
+        """Register many queries and match points against them, watching the memory."""
+        s = self._settings
+        inputs = write_inputs(
+            self._folder / "many", 3, s.points, queries, 0.0, s.seed, centres=s.centres
+        )
+        with MemoryWatch() as watch:
+            handle = self.start(inputs, False)
+            handle.await_termination()
+        commit = handle._run.epochs.last_commit()
+        assert commit is not None
+        files = commit.manifest.refs()
+        ledger = sum(ref.size for ref in files if ref.name.startswith("ledger/"))
+        stored = sum(ref.size for ref in files)
+        progress = handle.status()
+        return {
+            "queries": float(queries),
+            "bytes_per_query": stored / queries,
+            "bytes_per_query_matched": (stored - ledger) / queries,
+            "peak_gb": watch.peak / 2**30,
+            "matches": float(progress.matches),
+        }
+
+    def profile(self, inputs: Inputs) -> dict[str, float]:
+        """Return the seconds of one batch's steps, each measured as what it adds to the last.
+
+        A batch read of the same files, without streaming: what a micro-batch takes beyond is
+        Spark's bookkeeping of the stream and ours.
+        """
+        from sparkswarm.bench.profile import profile_batch
+
+        handle = self.start(inputs, False)
+        handle.await_termination()
+        return profile_batch(self._spark, handle, inputs)
+
+
+def _batch_seconds(handle: Handle) -> list[float]:
+    return [
+        progress["durationMs"]["triggerExecution"] / 1000
+        for progress in handle.query.recentProgress
+        if progress["numInputRows"]
+    ]
+
+
+def _move_one(plan: Plan, turn: int) -> tuple[Plan, list[Change]]:
+    """Move the plan's oldest partition to the next executor."""
+    ids, plan = plan.reserve(1)
+    partition = plan.partitions[0]
+    giver = partition.owners[0]
+    change = moved(partition, giver, (giver + 1) % plan.executors, ids[0])
+    return plan.apply([change]), [change]

@@ -1,0 +1,71 @@
+"""The kernel alone: the same matching on all cores, with no Spark around it.
+
+The ceiling for the engine: every process has the whole index in memory and its share of the
+points in arrays, and does nothing but match.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from sparkswarm.apps.range_index import build_index, match
+from sparkswarm.bench.inputs import Inputs
+
+CHUNK = 131_072
+"""Points matched at once, as the engine does it."""
+
+
+def kernel_points_per_second(inputs: Inputs, batches: int, processes: int) -> float:
+    """Return how many points ``processes`` processes match in a second, all together."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(processes)
+    with _pool(context, processes, barrier) as pool:
+        work = [(inputs, batches, number, processes) for number in range(processes)]
+        spans = pool.starmap(_work, work, chunksize=1)
+    return batches * inputs.points / (max(end for _, end in spans) - min(b for b, _ in spans))
+
+
+@contextmanager
+def _pool(context: Any, processes: int, barrier: Any) -> Iterator[Any]:
+    pool = context.Pool(processes, _begin, (barrier,))
+    try:
+        yield pool
+    finally:
+        pool.terminate()
+
+
+_barrier: Any = None
+
+
+def _begin(barrier: Any) -> None:
+    global _barrier
+    _barrier = barrier
+
+
+def _work(inputs: Inputs, batches: int, number: int, processes: int) -> tuple[float, float]:
+    """Match this process's share; return when the matching began and ended."""
+    boxes = np.stack(inputs.read_queries(), axis=1)
+    b = inputs.bounds
+    region = (b.min_x, b.min_y, b.max_x, b.max_y)
+    index = build_index(np.arange(len(boxes)), boxes, None, region)
+    shares = [
+        tuple(np.ascontiguousarray(c[number::processes]) for c in inputs.read_points(batch)[1:])
+        for batch in range(batches)
+    ]
+    _match(index, *shares[0])  # compiled, and the index in the caches
+    _barrier.wait()
+    began = time.monotonic()
+    for x, y in shares:
+        _match(index, x, y)
+    return began, time.monotonic()
+
+
+def _match(index: Any, x: Any, y: Any) -> None:
+    for start in range(0, len(x), CHUNK):
+        match(x, y, None, np.arange(start, min(start + CHUNK, len(x))), index)

@@ -1,0 +1,82 @@
+"""Where a batch's time goes: its steps one after another, each as what it adds.
+
+Reads one batch of the inputs as a static DataFrame and runs ever longer beginnings of the
+engine's own way, so the numbers are those of the real tasks.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from statistics import median
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, LongType, StructType
+
+from sparkswarm.bench.inputs import POINTS_SCHEMA, Inputs
+from sparkswarm.spark.briefing import Briefing, Reports
+from sparkswarm.spark.columns import ID, QUERY_IDS, PointColumns, select_points
+from sparkswarm.spark.engine import Handle
+from sparkswarm.spark.execute import execute
+from sparkswarm.spark.route import route
+from sparkswarm.store.epochs import Epoch
+
+REPEAT = 7
+
+
+def profile_batch(spark: SparkSession, handle: Handle, inputs: Inputs) -> dict[str, float]:
+    """Return the seconds that each step adds to one batch of a run's inputs."""
+    run = handle._run
+    commit = run.epochs.last_commit()
+    assert commit is not None
+    # A policy without a load-balancing unit leaves no files behind.
+    config = replace(run.config, policy="static_uniform")
+    epoch = Epoch(10**6, 0, commit.plan, commit.manifest)
+    briefing = pickle.dumps(Briefing(run.files, "profile", epoch, 0, config))
+    reports = Reports(spark.sparkContext)
+    files = [str(inputs.points_file(0, part)) for part in range(inputs.files_per_batch)]
+    points = select_points(spark.read.schema(POINTS_SCHEMA).parquet(*files), PointColumns())
+    routed = route(points, briefing, reports.accumulator, {})
+    parcels = routed.repartitionById(commit.plan.executors, F.col("target"))
+    schema = StructType().add(ID, LongType()).add(QUERY_IDS, ArrayType(LongType()))
+    results = execute(routed, briefing, commit.plan.executors, reports.accumulator, schema, ())
+    steps: dict[str, DataFrame] = {
+        "read the files": points,
+        "rows to Python": points.mapInArrow(_drop, points.schema),
+        "route": routed.mapInArrow(_drop, routed.schema),
+        "shuffle to the executors": parcels.mapInArrow(_drop, parcels.schema),
+        "match": results.mapInArrow(_drop, results.schema),
+        "results to Spark": results,
+    }
+    seconds = _medians({name: _noop(frame) for name, frame in steps.items()})
+    added = {}
+    before = 0.0
+    for name, took in seconds.items():
+        added[name] = max(0.0, took - before)
+        before = max(before, took)
+    return added
+
+
+def _drop(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.slice(0, 0)
+
+
+def _noop(frame: DataFrame) -> Callable[[], None]:
+    return lambda: frame.write.format("noop").mode("overwrite").save()
+
+
+def _medians(actions: dict[str, Callable[[], None]]) -> dict[str, float]:
+    """Time all actions in turns, the first two turns for warming up."""
+    seconds: dict[str, list[float]] = {name: [] for name in actions}
+    for turn in range(REPEAT + 2):
+        for name, action in actions.items():
+            began = time.monotonic()
+            action()
+            if turn >= 2:
+                seconds[name].append(time.monotonic() - began)
+    return {name: median(times) for name, times in seconds.items()}

@@ -1,0 +1,269 @@
+"""The manifest: files follow the cells they serve, whatever becomes of partitions."""
+
+from __future__ import annotations
+
+import copy
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkswarm.errors import StoreError
+from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.protocol.partition import Partition
+from sparkswarm.protocol.plan import Plan
+from sparkswarm.store.files import FileRef
+from sparkswarm.store.manifest import FilePair, Manifest, Piece
+
+from ..protocol.strategies import (
+    Operation,
+    grid_of,
+    make_changes,
+    operations,
+    part_of_the_examples,
+    tilings,
+)
+
+NAME_CHARACTERS = st.characters(exclude_categories=["Cs"])
+REFS = st.text(NAME_CHARACTERS, min_size=1, max_size=8).map(
+    lambda name: FileRef(name, len(name), 2**50 + len(name), zlib.crc32(name.encode()))
+)
+PAIRS = st.builds(FilePair, st.none() | REFS, st.none() | REFS)
+
+
+@st.composite
+def stored(draw: st.DrawFn) -> tuple[Plan, Manifest]:
+    """A plan and files for it: some partitions have their own, some share, some have none."""
+    plan = draw(tilings(5, 5))
+    some = draw(st.lists(PAIRS, min_size=1, max_size=4))
+    pieces = {p.id: (Piece(p.cells, draw(st.sampled_from(some))),) for p in plan.partitions}
+    ledger = tuple(draw(st.lists(PAIRS, min_size=1, max_size=4)))
+    return plan, Manifest(draw(st.integers(0, 2**40)), pieces, ledger)
+
+
+def served(plan: Plan, manifest: Manifest) -> dict[tuple[int, int], FilePair]:
+    """Return the files of every cell; pieces must tile their partitions."""
+    files: dict[tuple[int, int], FilePair] = {}
+    assert manifest.partitions.keys() == {p.id for p in plan.partitions}
+    for p in plan.partitions:
+        covered = np.zeros((plan.grid.rows, plan.grid.columns), dtype=int)
+        for piece in manifest.partitions[p.id]:
+            assert p.cells.contains(piece.cells)
+            assert piece.cells.area > 0
+            covered[piece.cells.slices] += 1
+            for row in range(piece.cells.row_start, piece.cells.row_stop):
+                for column in range(piece.cells.col_start, piece.cells.col_stop):
+                    files[column, row] = piece.files
+        assert (covered[p.cells.slices] == 1).all(), "pieces overlap, or leave cells out"
+    assert len(files) == plan.grid.cells.area
+    return files
+
+
+def stepped(plan: Plan, manifest: Manifest, operation: Operation) -> tuple[Plan, Manifest]:
+    reserved, changes = make_changes(plan, operation)
+    after = reserved.apply(changes)
+    return after, manifest.following(plan.partitions, after.partitions)
+
+
+@part_of_the_examples(0.5)
+@given(stored(), st.lists(operations, max_size=8))
+def test_every_cell_keeps_its_files_through_any_changes(
+    start: tuple[Plan, Manifest], steps: list[Operation]
+) -> None:
+    plan, manifest = start
+    files = served(plan, manifest)
+    for step in steps:
+        version = manifest.version
+        plan, manifest = stepped(plan, manifest, step)
+        assert served(plan, manifest) == files
+        assert manifest.version == version + 1
+        assert manifest.ledger == start[1].ledger
+
+
+@part_of_the_examples(0.5)
+@given(stored(), tilings(5, 5))
+def test_every_cell_keeps_its_files_when_all_partitions_change_at_once(
+    start: tuple[Plan, Manifest], other: Plan
+) -> None:
+    plan, manifest = start
+    cells = plan.grid.cells
+    clipped = [p.cells.intersection(cells) for p in other.partitions]
+    # The other tiling, cut or filled up to the size of this one.
+    rects = [rect for rect in clipped if rect.area]
+    width, height = other.grid.columns, other.grid.rows
+    rects += [CellRect(width, 0, cells.col_stop, cells.row_stop)] * (width < cells.col_stop)
+    right = min(width, cells.col_stop)
+    rects += [CellRect(0, height, right, cells.row_stop)] * (height < cells.row_stop)
+    new = tuple(Partition(plan.next_id + i, rect, (0,)) for i, rect in enumerate(rects))
+    after = Plan(1, plan.grid, plan.executors, new, plan.next_id + len(new))
+    after.check()
+    assert served(after, manifest.following(plan.partitions, new)) == served(plan, manifest)
+
+
+@given(stored(), operations)
+def test_partitions_that_stay_keep_their_pieces(
+    start: tuple[Plan, Manifest], step: Operation
+) -> None:
+    plan, manifest = start
+    after, followed = stepped(plan, manifest, step)
+    for key in {p.id for p in plan.partitions} & {p.id for p in after.partitions}:
+        assert followed.partitions[key] == manifest.partitions[key]
+    assert manifest.following(plan.partitions, plan.partitions).partitions == manifest.partitions
+
+
+@part_of_the_examples(0.5)
+@given(stored(), st.lists(operations, max_size=8))
+def test_a_partition_whose_cells_all_have_the_same_files_is_one_piece(
+    start: tuple[Plan, Manifest], steps: list[Operation]
+) -> None:
+    plan, manifest = start
+    for step in steps:
+        plan, manifest = stepped(plan, manifest, step)
+        for p in plan.partitions:
+            pieces = manifest.partitions[p.id]
+            if len({piece.files for piece in pieces}) == 1:
+                assert pieces == (Piece(p.cells, pieces[0].files),)
+
+
+@part_of_the_examples(0.5)
+@given(stored(), st.lists(operations, max_size=5))
+def test_changes_of_partitions_name_no_file_that_was_not_named_before(
+    start: tuple[Plan, Manifest], steps: list[Operation]
+) -> None:
+    plan, manifest = start
+    for step in steps:
+        plan, manifest = stepped(plan, manifest, step)
+    assert manifest.refs() == start[1].refs()
+
+
+def test_a_partition_split_and_merged_again_is_one_piece_as_before() -> None:
+    files = FilePair(FileRef("base", 1, 2, 3), FileRef("delta", 4, 5, 6))
+    cells = grid_of(4, 4).cells
+    left, right = cells.split_columns(1)
+    whole, again = Partition(0, cells, (0,)), Partition(3, cells, (0,))
+    halves = (Partition(1, left, (0,)), Partition(2, right, (0,)))
+    manifest = Manifest(5, {0: (Piece(cells, files),)}, ())
+    split = manifest.following((whole,), iter(halves))
+    assert split.partitions == {1: (Piece(left, files),), 2: (Piece(right, files),)}
+    merged = split.following(iter(halves), (again,))
+    assert merged == Manifest(7, {3: (Piece(cells, files),)}, ())
+    own = FilePair(FileRef("base", 1, 2, 3), FileRef("delta of the left", 4, 5, 6))
+    changed = split.updated({1: Piece(left, own)}, {})
+    assert changed.following(halves, (again,)).partitions == {
+        3: (Piece(left, own), Piece(right, files))
+    }
+
+
+def test_a_run_begins_without_files() -> None:
+    plan = Plan.initial(grid_of(4, 4), 3)
+    manifest = Manifest.initial(plan.partitions, 5)
+    assert manifest.version == 0
+    assert manifest.refs() == set()
+    assert manifest.ledger == (FilePair(),) * 5
+    assert set(served(plan, manifest).values()) == {FilePair()}
+
+
+@given(stored(), PAIRS, PAIRS)
+def test_what_was_written_replaces_what_was_there_and_nothing_else(
+    start: tuple[Plan, Manifest], files: FilePair, bucket: FilePair
+) -> None:
+    plan, manifest = start
+    p = plan.partitions[-1]
+    before = copy.deepcopy(manifest)
+    updated = manifest.updated({p.id: Piece(p.cells, files)}, {0: bucket})
+    assert updated.version == manifest.version + 1
+    assert updated.partitions == {**manifest.partitions, p.id: (Piece(p.cells, files),)}
+    assert updated.ledger == (bucket, *manifest.ledger[1:])
+    assert manifest == before
+
+
+@given(stored())
+def test_refs_are_every_file_of_partitions_and_ledger(start: tuple[Plan, Manifest]) -> None:
+    manifest = start[1]
+    pairs = [piece.files for pieces in manifest.partitions.values() for piece in pieces]
+    pairs += manifest.ledger
+    found = {pair.base for pair in pairs} | {pair.delta for pair in pairs}
+    assert manifest.refs() == found - {None}
+
+
+# -- JSON --------------------------------------------------------------------------------------
+
+
+@part_of_the_examples(0.5)
+@given(stored(), st.lists(operations, max_size=5))
+def test_a_manifest_survives_json(start: tuple[Plan, Manifest], steps: list[Operation]) -> None:
+    plan, manifest = start
+    for step in steps:
+        plan, manifest = stepped(plan, manifest, step)
+    again = Manifest.from_json(json.loads(json.dumps(manifest.to_json())))
+    assert again == manifest
+    assert again.to_json() == manifest.to_json()
+    assert all(
+        type(piece.cells) is CellRect for pieces in again.partitions.values() for piece in pieces
+    )
+
+
+def test_files_are_listed_once_in_json() -> None:
+    files = FilePair(FileRef("b", 1, 2, 3), FileRef("a", 4, 5, 6))
+    cells = CellRect(0, 0, 1, 2)
+    manifest = Manifest(7, {3: (Piece(cells, files),), 4: (Piece(cells, files),)}, (FilePair(),))
+    assert manifest.to_json() == {
+        "version": 7,
+        "files": [["a", 4, 5, 6], ["b", 1, 2, 3]],
+        "partitions": {"3": [[[0, 0, 1, 2], 1, 0]], "4": [[[0, 0, 1, 2], 1, 0]]},
+        "ledger": [[None, None]],
+    }
+
+
+def _set(*path: Any, to: Any) -> Callable[[Any], None]:
+    def damage(data: Any) -> None:
+        for key in path[:-1]:
+            data = data[key]
+        data[path[-1]] = to
+
+    return damage
+
+
+DAMAGE: dict[str, Callable[[Any], None]] = {
+    **{f"no {key}": lambda data, key=key: data.pop(key)
+       for key in ("version", "files", "partitions", "ledger")},
+    **{f"{key} is {value!r}": _set(key, to=value)
+       for key in ("version", "files", "partitions", "ledger")
+       for value in (None, "x", 1.5, float("inf"), [None], [[1]], {"x": 1})},
+    "a file without a checksum": _set("files", 0, to=["a", 1, 2]),
+    "a file with too much": _set("files", 0, to=["a", 1, 2, 3, 4]),
+    "a file whose name is a number": _set("files", 0, 0, to=7),
+    "a file whose size is a fraction": _set("files", 0, 2, to=1.5),
+    "a file whose checksum is text": _set("files", 0, 3, to="3"),
+    "a partition whose id is no number": _set("partitions", "x", to=[]),
+    "a partition of nothing": _set("partitions", "3", to=None),
+    "a piece without files": _set("partitions", "3", 0, to=[[0, 0, 1, 2]]),
+    "cells with three edges": _set("partitions", "3", 0, 0, to=[0, 0, 1]),
+    "cells of text": _set("partitions", "3", 0, 0, to=["0", "0", "1", "2"]),
+    "cells with a fraction": _set("partitions", "3", 0, 0, to=[0, 0, 1, 1.5]),
+    "a file that is not listed": _set("partitions", "3", 0, 1, to=2),
+    "a file counted from the end": _set("partitions", "3", 0, 1, to=-1),
+    "a file by name": _set("ledger", 0, 0, to="a"),
+    "a bucket with three files": _set("ledger", 0, to=[0, 1, 1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_what_is_not_a_manifest_is_refused(damage: Callable[[Any], None]) -> None:
+    files = FilePair(FileRef("b", 1, 2, 3), FileRef("a", 4, 5, 6))
+    data = Manifest(7, {3: (Piece(CellRect(0, 0, 1, 2), files),)}, (files, files)).to_json()
+    assert Manifest.from_json(data).version == 7
+    damage(data)
+    with pytest.raises(StoreError, match="this is not a manifest"):
+        Manifest.from_json(data)
+
+
+@pytest.mark.parametrize("data", [None, [], "text", 3, {}])
+def test_what_is_nothing_like_a_manifest_is_refused(data: Any) -> None:
+    with pytest.raises(StoreError, match="this is not a manifest"):
+        Manifest.from_json(data)
