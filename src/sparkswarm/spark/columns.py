@@ -111,7 +111,13 @@ def select_points(points: DataFrame, columns: PointColumns) -> DataFrame:
     if columns.time is not None:
         _check(schema, "points", [columns.time])
         chosen.append(_micros(points, "points", columns.time).alias(TIME))
-    return points.select(*chosen, *(_column(points, name) for name in columns.keep))
+    kept = zip(columns.keep, kept_names(columns), strict=True)
+    return points.select(*chosen, *(_column(points, name).alias(ours) for name, ours in kept))
+
+
+def kept_names(columns: PointColumns) -> tuple[str, ...]:
+    """Return our names for the columns kept: mapInArrow does not take all that users like."""
+    return tuple(f"__keep{i}" for i in range(len(columns.keep)))
 
 
 def select_operations(
@@ -189,13 +195,9 @@ def from_bytes(content: Iterable[pa.Buffer]) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-def quoted(name: str) -> str:
-    """Return a column's name so that Spark takes dots and backticks in it for what they are."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _column(frame: DataFrame, name: str) -> Column:
-    return frame[quoted(name)]
+    # In backticks, dots and backticks are part of the name.
+    return frame["`" + name.replace("`", "``") + "`"]
 
 
 def _check(schema: StructType, what: str, wanted: list[str]) -> None:

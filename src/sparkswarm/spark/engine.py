@@ -33,8 +33,8 @@ from sparkswarm.spark.columns import (
     QueryColumns,
     X,
     Y,
+    kept_names,
     one_stream,
-    quoted,
     select_operations,
     select_points,
 )
@@ -352,13 +352,13 @@ def _form(
             )
     chosen = None if points is None else select_points(points, point_columns)
     operations = None if queries is None else select_operations(queries, query_columns)
-    names, fields = {}, StructType()
+    names, fields, keep = {}, StructType(), kept_names(point_columns)
     if chosen is not None:
         c = point_columns
-        names = {ID: c.id, X: c.x, Y: c.y, **{name: name for name in c.keep}}
+        names = {ID: c.id, X: c.x, Y: c.y, **dict(zip(keep, c.keep, strict=True))}
         if c.time is not None:
             names[TIME] = c.time
-        for field in (chosen.schema[ID], *(chosen.schema[name] for name in c.keep)):
+        for field in (chosen.schema[ID], *(chosen.schema[name] for name in keep)):
             fields.add(field.name, field.dataType)
     fields.add(QUERY_IDS, ArrayType(LongType()))
 
@@ -367,13 +367,13 @@ def _form(
         ids = F.explode(ids).alias(QUERY_ID) if results == "pairs" else ids
         if chosen is None:
             return frame.select(ids)
-        keep = [F.col(quoted(name)) for name in point_columns.keep]
-        return frame.select(F.col(ID).alias(point_columns.id), *keep, ids)
+        kept = [F.col(ours).alias(names[ours]) for ours in keep]
+        return frame.select(F.col(ID).alias(point_columns.id), *kept, ids)
 
     form = Form(
         names=names,
         schema=fields,
-        keep=point_columns.keep,
+        keep=keep,
         has_operations=queries is not None,
         has_time=point_columns.time is not None,
         finish=finish,
