@@ -61,6 +61,8 @@ _CROWDED = 32
 """Slots of a sort with more than this are sorted by comparison."""
 _SORT_FROM = 256
 """Calls with fewer points than this take them as they come."""
+_RUNS = 1 << 13
+"""Runs of buckets by which points are sorted."""
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 # The sections, by the edges that lie in the cell. The first three have their matches next to
@@ -620,13 +622,11 @@ def match(
     gone: ByteArray = _readonly(() if dead is None else dead, np.uint8)
     _check(x, y, times, which, gone, base)
     base, delta = _frozen(base), _frozen(delta)
-    keys, bounds = _survey(x, y, which, base, delta)
     if len(which) >= _SORT_FROM:
-        order = np.argsort(keys)
-        which = _readonly(which[order], np.int64)
+        which = _readonly(_by_place(x, y, which, base), np.int64)
     n = len(which)
     counts, checks = np.zeros(n, np.int32), np.zeros(n, np.int32)
-    most = int(bounds.sum()) + 1
+    most = _most(x, y, which, base, delta) + 1
     # Room for all that may match: what is not written to takes no memory.
     ids = np.empty(most, np.int64) if room is None or len(room) < most else room
     end = _match(x, y, times, now, which, base, gone, delta, counts, checks, ids)
@@ -650,30 +650,66 @@ def _check(
 
 
 @compiled
-def _survey(
-    x: FloatArray, y: FloatArray, which: LongArray, base: RangeIndex, delta: RangeIndex
-) -> tuple[IntArray, LongArray]:
-    """Return where each point is, on the largest level, and how much it can find at most."""
+def _by_place(x: FloatArray, y: FloatArray, which: LongArray, index: RangeIndex) -> LongArray:
+    """Return the points in the order of their places, more or less, on the largest level.
+
+    Points that follow each other then look at the same parts of the index, which are in the
+    processor's cache. A counting sort of whole runs of buckets is as good for that as a full
+    sort, at a fraction of the time.
+    """
     main = 0
     most = -1.0
-    for k in range(len(base.levels)):
-        stop = len(base.starts) - 1.0
-        if k + 1 < len(base.levels):
-            stop = base.levels[k + 1, _FIRST]
-        if stop - base.levels[k, _FIRST] > most:
-            most = stop - base.levels[k, _FIRST]
+    for k in range(len(index.levels)):
+        stop = len(index.starts) - 1.0
+        if k + 1 < len(index.levels):
+            stop = index.levels[k + 1, _FIRST]
+        if stop - index.levels[k, _FIRST] > most:
+            most = stop - index.levels[k, _FIRST]
             main = k
-    keys = np.zeros(len(which), np.int32)
-    bounds = np.zeros(len(which), np.int64)
+    if most <= 0:
+        return which.copy()
+    first = int(index.levels[main, _FIRST])
+    shift = 0
+    while int(most) >> shift >= _RUNS:
+        shift += 1
+    keys = np.empty(len(which), np.int32)
+    begins = np.zeros(_RUNS + 1, np.int64)
+    for i in range(len(which)):
+        bucket = _find_bucket(x[which[i]], y[which[i]], index.origin, index.levels[main])
+        keys[i] = (bucket - first) >> shift
+        begins[keys[i] + 1] += 1
+    for k in range(_RUNS):
+        begins[k + 1] += begins[k]
+    order = np.empty(len(which), np.int64)
+    for i in range(len(which)):
+        order[begins[keys[i]]] = which[i]
+        begins[keys[i]] += 1
+    return order
+
+
+@compiled
+def _most(
+    x: FloatArray, y: FloatArray, which: LongArray, base: RangeIndex, delta: RangeIndex
+) -> int:
+    """Return how many ids the points can find at most."""
+    most = 0
     for i in range(len(which)):
         px, py = x[which[i]], y[which[i]]
-        for index in (base, delta):
-            for k in range(len(index.levels)):
-                b = _find_bucket(px, py, index.origin, index.levels[k])
-                bounds[i] += index.starts[b + 1] - index.starts[b]
-                if k == main:
-                    keys[i] = b
-    return keys, bounds
+        most += _most_of(px, py, base.origin, base.levels, base.starts)
+        if len(delta.ids):
+            most += _most_of(px, py, delta.origin, delta.levels, delta.starts)
+    return most
+
+
+@compiled
+def _most_of(x: float, y: float, origin: FloatArray, levels: FloatArray, starts: IntArray) -> int:
+    # The parts of an index rather than the index: handing over a tuple of arrays counts
+    # references to each of them, which takes longer than all else here.
+    most = 0
+    for k in range(len(levels)):
+        b = _find_bucket(x, y, origin, levels[k])
+        most += starts[b + 1] - starts[b]
+    return most
 
 
 @compiled
@@ -725,15 +761,24 @@ def _copy(entries: IntArray, start: int, stop: int, out: LongArray, n: int) -> i
 
 
 @compiled
-def _find(x: float, y: float, index: RangeIndex, out: LongArray, n: int) -> tuple[int, int]:
+def _find(
+    x: float,
+    y: float,
+    origin: FloatArray,
+    levels: FloatArray,
+    starts: IntArray,
+    entries: IntArray,
+    boxes: FloatArray,
+    out: LongArray,
+    n: int,
+) -> tuple[int, int]:
     """Write the positions of the rectangles around a point to ``out`` from ``n`` on.
 
     Return where they end and how many entries were looked at.
     """
-    entries, boxes, starts, levels = index.entries, index.boxes, index.starts, index.levels
     looked = 0
     for k in range(len(levels)):
-        b = _find_bucket(x, y, index.origin, levels[k])
+        b = _find_bucket(x, y, origin, levels[k])
         begin, end = int(starts[b]), int(starts[b + 1])
         if end - begin >= _SECTIONED and levels[k, _SHIFT] == 0.0:
             ends = entries[begin : begin + _HEADER]
@@ -771,10 +816,15 @@ def _find(x: float, y: float, index: RangeIndex, out: LongArray, n: int) -> tupl
 
 @compiled
 def _name(
-    index: RangeIndex, dead: ByteArray, time: int, out: LongArray, start: int, stop: int
+    ids: LongArray,
+    expires: LongArray,
+    dead: ByteArray,
+    time: int,
+    out: LongArray,
+    start: int,
+    stop: int,
 ) -> int:
     """Put ids in place of positions from start to stop, without the dead and the expired."""
-    ids, expires = index.ids, index.expires
     if len(dead) == 0 and len(expires) == 0:
         found = out[start:stop]
         for j in range(len(found)):
@@ -803,19 +853,24 @@ def _match(
     ids: LongArray,
 ) -> int:
     """Write what :func:`match` returns; return the number of ids."""
+    origin, levels, starts = base.origin, base.levels, base.starts
+    entries, boxes, names, expires = base.entries, base.boxes, base.ids, base.expires
     none = dead[:0]
     n = 0
     for i in range(len(which)):
         px, py = x[which[i]], y[which[i]]
         at = time[which[i]] if len(time) else now
         start = n
-        stop, looked = _find(px, py, base, ids, start)
-        n = _name(base, dead, at, ids, start, stop)
+        stop, looked = _find(px, py, origin, levels, starts, entries, boxes, ids, start)
+        n = _name(names, expires, dead, at, ids, start, stop)
         checks[i] = looked
         if len(delta.ids):
             middle = n
-            stop, looked = _find(px, py, delta, ids, middle)
-            n = _name(delta, none, at, ids, middle, stop)
+            stop, looked = _find(
+                px, py, delta.origin, delta.levels, delta.starts, delta.entries, delta.boxes,
+                ids, middle,
+            )  # fmt: skip
+            n = _name(delta.ids, delta.expires, none, at, ids, middle, stop)
             checks[i] += looked
         counts[i] = n - start
     return n

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -59,7 +60,7 @@ from sparkswarm.policies.policy import POLICY_NAMES
 from sparkswarm.spark.engine import HISTORY_POINTS, HISTORY_QUERIES, Handle, Swarm
 from sparkswarm.spark.session import session
 from sparkswarm.spark.status import Progress
-from sparkswarm.workloads import QUERY_SIDE, Density, Hotspot, Rectangles
+from sparkswarm.workloads import Density, Hotspot, Rectangles
 
 WARM_UP = 6
 """Batches of a run before all others that nobody looks at: Java compiles its code in them."""
@@ -72,6 +73,7 @@ SAMPLE = 200
 
 _FIRST_TIME = 1_600_000_000
 _PROCESS = "sparkswarm.bench.adapt"
+_NAMES_AN_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 
 OnBatch = Callable[[str, str, int], None]
 """Called after every batch with the part (``wall``, ``critical_path``), the policy, the batch."""
@@ -91,6 +93,8 @@ class AdaptSettings:
         Batches, and points in each.
     queries
         Queries registered before the first batch; the hotspot's come on top.
+    side
+        Side of a query as a share of the side of the space.
     hotspot
         When it is active, in batches, and what it attracts. Its queries are registered in its
         first batch and unregistered in the first after it.
@@ -104,11 +108,12 @@ class AdaptSettings:
         Fixes everything random.
     """
 
-    batches: int = 36
-    points: int = 100_000
-    queries: int = 300_000
+    batches: int = 26
+    points: int = 500_000
+    queries: int = 20_000
+    side: float = 0.005
     hotspot: Hotspot = field(
-        default_factory=lambda: Hotspot(start=12, stop=24, corner=(0.82, 0.82), query_share=0.5)
+        default_factory=lambda: Hotspot(start=8, stop=24, corner=(0.82, 0.05), query_share=0.85)
     )
     wall_executors: int = 2
     path_executors: int = 22
@@ -243,7 +248,6 @@ class AdaptRun:
                 **{k: v for k, v in asdict(s).items() if k != "policies"},
                 "density": self.density,
                 "hot_queries": s.hot_queries,
-                "query_side": QUERY_SIDE,
                 "warm_up_batches": WARM_UP,
             },
             "batches": {
@@ -345,8 +349,8 @@ def write_stream(folder: Path, density: Density, settings: AdaptSettings) -> Tru
     for name in ("points", "operations", "queries", "past_points", "past_queries"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng((s.seed, 0))
-    queries = density.sample_queries(rng, s.queries)
-    hot = hotspot.sample_queries(rng, s.hot_queries, QUERY_SIDE, density.bounds)
+    queries = density.sample_queries(rng, s.queries, s.side)
+    hot = hotspot.sample_queries(rng, s.hot_queries, s.side, density.bounds)
     for part, mine in enumerate(np.array_split(np.arange(s.queries), 2)):
         _write(folder / f"queries/{part}.parquet", part, id=mine, **_edges(queries, mine))
     past = np.sort(rng.choice(s.queries, min(s.queries, HISTORY_QUERIES), replace=False))
@@ -437,8 +441,10 @@ def _in_a_process(
             process.wait()
             raise
     if code:
-        end = "\n".join(log.read_text(encoding="utf-8").splitlines()[-20:])
-        raise AdaptError(f"the part {part!r} ended with code {code}; the end of its log:\n{end}")
+        lines = log.read_text(encoding="utf-8").splitlines()
+        # Spark wraps the cause in pages of its own; whatever names an error is worth reading.
+        said = "\n".join(dict.fromkeys(line for line in lines if _NAMES_AN_ERROR.match(line)))
+        raise AdaptError(f"the part {part!r} ended with code {code}:\n{said[-2000:]}")
     found = json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
     for one in found:
         one["sample"] = {int(key): n for key, n in one["sample"].items()}

@@ -41,13 +41,13 @@ class Form:
     names
         What the user calls the columns of the points.
     schema
-        Of the results, under our names.
+        Of the results.
     keep
         Columns of the points that come back.
     has_operations, has_time
         Whether operations are among the rows, and whether points have times.
     finish
-        Gives results their final names and form.
+        Gives results their final form.
     """
 
     names: dict[str, str]
@@ -90,8 +90,9 @@ class Batches:
             if has_operations:
                 briefing = self._apply_operations(routed, briefing)
             if sink is not None:
+                points = routed.where(F.col("kind") == POINTS) if has_operations else routed
                 results = execute(
-                    routed.where(F.col("kind") == POINTS), pickle.dumps(briefing),
+                    points, pickle.dumps(briefing),
                     epoch.plan.executors, self._reports.accumulator, self._form.schema,
                     self._form.keep,
                 )  # fmt: skip

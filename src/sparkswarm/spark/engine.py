@@ -363,12 +363,10 @@ def _form(
     fields.add(QUERY_IDS, ArrayType(LongType()))
 
     def finish(frame: DataFrame) -> DataFrame:
-        ids = F.col(QUERY_IDS)
-        ids = F.explode(ids).alias(QUERY_ID) if results == "pairs" else ids
-        if chosen is None:
-            return frame.select(ids)
-        kept = [F.col(ours).alias(names[ours]) for ours in keep]
-        return frame.select(F.col(ID).alias(point_columns.id), *kept, ids)
+        if results == "points":
+            return frame
+        kept = [F.col(f"`{name}`") for name in frame.columns if name != QUERY_IDS]
+        return frame.select(*kept, F.explode(QUERY_IDS).alias(QUERY_ID))
 
     form = Form(
         names=names,

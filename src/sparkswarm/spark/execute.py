@@ -23,7 +23,7 @@ from sparkswarm.apps.range_index import match
 from sparkswarm.protocol.global_index import RoutedPoints
 from sparkswarm.spark.balance import Balance, Said
 from sparkswarm.spark.briefing import ExecutorReport, Report
-from sparkswarm.spark.columns import ID, QUERY_IDS, TIME, X, Y, from_bytes
+from sparkswarm.spark.columns import ID, TIME, X, Y, from_bytes
 from sparkswarm.spark.route import grouped
 from sparkswarm.spark.worker import Desk, desk
 
@@ -62,17 +62,18 @@ def execute(
     keep
         The columns kept.
     """
-    parcels = routed.select("target", "rows").repartitionById(executors, F.col("target"))
-    return parcels.mapInArrow(_task(briefing, reports, keep), schema)
+    # No column is left out or renamed on the way: Spark would copy every parcel for it.
+    parcels = routed.repartitionById(executors, F.col("target"))
+    return parcels.mapInArrow(_task(briefing, reports, keep, schema.names), schema)
 
 
 def _task(
-    briefing: bytes, reports: Accumulator[list[Report]], keep: tuple[str, ...]
+    briefing: bytes, reports: Accumulator[list[Report]], keep: tuple[str, ...], names: list[str]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work: _Work | None = None
         for executor, points in _lots(batches):
-            work = work or _Work(desk(briefing), executor, keep)
+            work = work or _Work(desk(briefing), executor, keep, names)
             if points is not None:
                 yield from work.match(points)
         if work:
@@ -106,10 +107,11 @@ def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table | N
 class _Work:
     """What one executor does in one batch."""
 
-    def __init__(self, at: Desk, executor: int, keep: tuple[str, ...]) -> None:
+    def __init__(self, at: Desk, executor: int, keep: tuple[str, ...], names: list[str]) -> None:
         self._at = at
         self._executor = executor
         self._keep = keep
+        self._names = names
         self._balance = Balance(at, executor) if at.policy.rebalances else None
         self._points = self._matches = self._checks = 0
         self._clock = 0
@@ -200,7 +202,7 @@ class _Work:
         offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts[some], dtype=np.int32)])
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids))
         columns = [column.combine_chunks() for column in matched.columns]
-        return pa.RecordBatch.from_arrays([*columns, lists], [ID, *self._keep, QUERY_IDS])
+        return pa.RecordBatch.from_arrays([*columns, lists], self._names)
 
     def report(self) -> ExecutorReport:
         """Close the batch for this executor and say what it did."""

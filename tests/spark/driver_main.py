@@ -1,0 +1,191 @@
+"""A driver for tests that kill it: runs a world to its end, and may die on the way.
+
+Run as a script, in a session of its own: ``python driver_main.py '{"world": ..., ...}'``. What
+it is told is in :class:`Orders`. It dies once: the marker file says that it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+BEFORE_EPOCH = "before the epoch is written"
+AFTER_EPOCH = "after the epoch is written"
+AFTER_OPERATIONS = "after the operations are stored"
+IN_EXECUTE = "while results are computed"
+BEFORE_COMMIT = "after the sink, before our commit"
+AFTER_COMMIT = "after our commit, before Spark's"
+WORKERS = "the Python workers, while results are computed"
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the driver is to do.
+
+    Attributes
+    ----------
+    world, files
+        The folder of a world, and how many files of points make a batch.
+    checkpoint, out
+        Folders for the run and for the results.
+    event_time
+        Whether points happen at their own time.
+    master
+        Where Spark runs.
+    executors, resize
+        How many executors there are at first, and then, batch by batch.
+    kill, batch, marker
+        What dies, in which batch, and the file that says that it has died already.
+    """
+
+    world: str
+    files: int
+    checkpoint: str
+    out: str
+    event_time: bool = False
+    master: str = "local[2]"
+    executors: int = 3
+    resize: tuple[int, ...] = ()
+    kill: str = ""
+    batch: int = -2
+    marker: str = ""
+
+    def start(self, log: Path, **environment: str) -> subprocess.Popen[bytes]:
+        """Start the driver as a process that leads a session of its own."""
+        with open(log, "ab") as file:
+            return subprocess.Popen(
+                [sys.executable, __file__, json.dumps(asdict(self))],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable, **environment},
+            )
+
+
+def main(orders: Orders) -> None:
+    """Run the world."""
+    import world
+
+    import sparkswarm
+
+    spark = sparkswarm.session(
+        master=orders.master,
+        config={
+            "spark.ui.enabled": False,
+            "spark.ui.showConsoleProgress": False,
+            "spark.log.level": "ERROR",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.executor.memory": "512m",
+            "spark.network.timeout": "600s",
+            "spark.sql.shuffle.partitions": 2,
+            "spark.sql.session.timeZone": "UTC",
+        },
+    )
+    folders = world.Folders(Path(orders.world), orders.files)
+    death = Death(orders)
+    death.lay_in_wait()
+    parquet = sparkswarm.ParquetSink(orders.out)
+
+    def sink(results: Any, batch: int) -> None:
+        parquet(death.among(results, batch), batch)
+
+    restless = world.Restless(sink, seed=len(orders.kill), executors=tuple(orders.resize))
+    preload = folders.read_preload(spark) if any(folders.preload.iterdir()) else None
+    handle = sparkswarm.Swarm(spark, world.config(executors=orders.executors)).start(
+        folders.read_points(spark),
+        folders.read_operations(spark),
+        sink=restless,
+        checkpoint=orders.checkpoint,
+        preload=preload,
+        point_columns=sparkswarm.PointColumns(time="ts" if orders.event_time else None),
+        query_columns=sparkswarm.QueryColumns(expires="expires"),
+        trigger={"availableNow": True},
+    )
+    restless.watch(handle)
+    handle.await_termination()
+    versions = [plan.version for plan in restless.plans]
+    executors = sorted({plan.executors for plan in restless.plans})
+    print(json.dumps({"versions": versions, "executors": executors}))
+    spark.stop()
+
+
+class Death:
+    """Kills a process at the place it is told."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.kill, self.batch, self.marker = orders.kill, orders.batch, orders.marker
+        self.driver = os.getpid()
+
+    def comes(self, place: str, batch: int) -> None:
+        """Kill this process if this is the place, unless that has happened."""
+        if (place, batch) == (self.kill, self.batch) and not os.path.exists(self.marker):
+            Path(self.marker).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def lay_in_wait(self) -> None:
+        """Wrap what the engine does on the driver."""
+        from sparkswarm.spark import batch
+        from sparkswarm.store.epochs import Epochs
+
+        begin, commit, apply = Epochs.begin, Epochs.commit, batch.apply_operations
+
+        def begun(epochs: Epochs, epoch: Any) -> None:
+            self.comes(BEFORE_EPOCH, epoch.batch)
+            begin(epochs, epoch)
+            self.comes(AFTER_EPOCH, epoch.batch)
+
+        def committed(epochs: Epochs, made: Any) -> None:
+            self.comes(BEFORE_COMMIT, made.batch)
+            commit(epochs, made)
+            self.comes(AFTER_COMMIT, made.batch)
+
+        def applied(*args: Any, **named: Any) -> Any:
+            result = apply(*args, **named)
+            if self.kill == AFTER_OPERATIONS:
+                # The number of the batch is in the briefing, which is packed.
+                import pickle
+
+                self.comes(AFTER_OPERATIONS, pickle.loads(args[1]).epoch.batch)
+            return result
+
+        Epochs.begin, Epochs.commit = begun, committed  # type: ignore[method-assign]
+        batch.apply_operations = applied
+
+    def among(self, results: Any, batch: int) -> Any:
+        """Return the results with a task among them that kills, where it is told to."""
+        if batch != self.batch or self.kill not in (IN_EXECUTE, WORKERS):
+            return results
+        kill, marker, driver = self.kill, self.marker, self.driver
+
+        def task(batches: Any) -> Any:
+            for rows in batches:
+                yield rows
+                if not rows.num_rows:
+                    continue
+                with contextlib.suppress(FileExistsError):
+                    os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+                    if kill == IN_EXECUTE:
+                        os.kill(driver, signal.SIGKILL)
+                    # All workers of this machine, this one last: ours among them.
+                    daemon = os.getppid()
+                    with open(f"/proc/{daemon}/task/{daemon}/children") as children:
+                        others = [int(pid) for pid in children.read().split()]
+                    for pid in [*(pid for pid in others if pid != os.getpid()), os.getpid()]:
+                        os.kill(pid, signal.SIGKILL)
+
+        return results.mapInArrow(task, results.schema)
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    main(Orders(**{**given, "resize": tuple(given["resize"])}))
