@@ -298,7 +298,7 @@ def test_one_kind_of_array_is_one_compilation() -> None:
         for w in (which, which.astype(np.int32), which[::2]):
             match(xs, xs, None, w, index)
             match(xs, xs, np.zeros(len(xs), np.int64), w, writable, np.zeros(50, bool), index, 3)
-    kernels = (range_index._match, range_index._survey)
+    kernels = (range_index._match, range_index._most)
     assert [len(kernel.signatures) for kernel in kernels] == [1, 1]  # type: ignore[attr-defined]
 
 

@@ -179,7 +179,8 @@ def test_results_as_pairs_have_one_row_for_each_match(spark, tmp_path):
     assert not difference(matches_of(table), expected(world).matches)
 
 
-def test_points_keep_their_columns_and_their_types(spark, tmp_path):
+@pytest.mark.parametrize("results", ["points", "pairs"])
+def test_points_keep_their_columns_and_their_types(spark, tmp_path, results):
     world = make_world(22, batches=2, operations=20)
     folders = world.write(tmp_path / "world")
     number = F.coalesce(F.col("id"), F.lit(-1))
@@ -216,11 +217,13 @@ def test_points_keep_their_columns_and_their_types(spark, tmp_path):
         checkpoint=str(tmp_path / "checkpoint"),
         point_columns=PointColumns("name of point", "pos.x", "pos y", keep=tuple(kept)),
         query_columns=QueryColumns(expires="expires"),
+        results=results,
         trigger={"availableNow": True},
     )
     handle.await_termination()
     table = memory.table()
-    assert table.column_names == ["name of point", *kept, "query_ids", "batch_id"]
+    added = "query_ids" if results == "points" else "query_id"
+    assert table.column_names == ["name of point", *kept, added, "batch_id"]
     wanted = Counter({(b, f"p{p}", q): n for (b, p, q), n in expected(world).matches.items()})
     assert not difference(matches_of(table, "name of point"), wanted)
     by_id = {p.id: p for batch in world.batches for p in batch.points}

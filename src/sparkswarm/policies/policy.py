@@ -26,6 +26,7 @@ from sparkswarm.protocol.geometry import (
     place,
 )
 from sparkswarm.protocol.global_index import GlobalIndex, IdArray
+from sparkswarm.protocol.hashing import mixed
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.plan import Plan
 
@@ -373,15 +374,7 @@ def _deal_by_cell(x: FloatArray, y: FloatArray, scale: Scale, executors: int) ->
     for i in range(n):
         column, row = place(x[i], y[i], scale)
         if column >= 0:
-            owners[i] = _mixed(np.uint64(row * scale.columns + column)) % np.uint64(executors)
+            owners[i] = mixed(np.uint64(row * scale.columns + column)) % np.uint64(executors)
         else:
             owners[i] = -1
     return owners
-
-
-@compiled
-def _mixed(number: np.uint64) -> np.uint64:
-    """Return the hash of a number: the finaliser of splitmix64."""
-    number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return number ^ (number >> np.uint64(31))

@@ -104,15 +104,15 @@ def select_points(points: DataFrame, columns: PointColumns) -> DataFrame:
             f"called {QUERY_IDS} or {QUERY_ID}; rename them first"
         )
     chosen = [
-        _column(points, columns.id).alias(ID),
-        _column(points, columns.x).cast("double").alias(X),
-        _column(points, columns.y).cast("double").alias(Y),
+        column_of(points, columns.id).alias(ID),
+        column_of(points, columns.x).cast("double").alias(X),
+        column_of(points, columns.y).cast("double").alias(Y),
     ]
     if columns.time is not None:
         _check(schema, "points", [columns.time])
         chosen.append(_micros(points, "points", columns.time).alias(TIME))
     kept = zip(columns.keep, kept_names(columns), strict=True)
-    return points.select(*chosen, *(_column(points, name).alias(ours) for name, ours in kept))
+    return points.select(*chosen, *(column_of(points, name).alias(ours) for name, ours in kept))
 
 
 def kept_names(columns: PointColumns) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def select_operations(
         _check_type(schema, "queries", name, (NumericType,), "a number")
     if not register_all:
         _check_type(schema, "queries", columns.op, (StringType,), "a string")
-    op = F.lit("register") if register_all else F.lower(F.trim(_column(queries, columns.op)))
+    op = F.lit("register") if register_all else F.lower(F.trim(column_of(queries, columns.op)))
     expires, order = F.lit(None).cast("bigint"), F.lit(None).cast("bigint")
     if columns.expires is not None:
         _check(schema, "queries", [columns.expires])
@@ -141,14 +141,14 @@ def select_operations(
         _check(schema, "queries", [columns.order])
         whole = isinstance(schema[columns.order].dataType, IntegralType)
         order = (
-            _column(queries, columns.order).cast("bigint")
+            column_of(queries, columns.order).cast("bigint")
             if whole
             else _micros(queries, "queries", columns.order)
         )
     values = [
         op,
-        _column(queries, columns.id).cast("bigint"),
-        *(_column(queries, name).cast("double") for name in edges),
+        column_of(queries, columns.id).cast("bigint"),
+        *(column_of(queries, name).cast("double") for name in edges),
         expires,
         order,
     ]
@@ -176,7 +176,7 @@ def _pack_operations(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
             if batch.column("order").null_count == batch.num_rows:
                 order = pa.array(range(first, first + batch.num_rows), pa.int64())
                 at = batch.schema.get_field_index("order")
-                batch = batch.set_column(at, batch.schema.field(at), order)
+                batch = batch.setcolumn_of(at, batch.schema.field(at), order)
                 first += batch.num_rows
             yield pa.record_batch({OPERATIONS: pa.array([to_bytes(batch)], pa.binary())})
 
@@ -195,8 +195,8 @@ def from_bytes(content: Iterable[pa.Buffer]) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-def _column(frame: DataFrame, name: str) -> Column:
-    # In backticks, dots and backticks are part of the name.
+def column_of(frame: DataFrame, name: str) -> Column:
+    """Return a column by its name, whatever is in it: Spark gives dots a meaning of their own."""
     return frame["`" + name.replace("`", "``") + "`"]
 
 
@@ -223,4 +223,4 @@ def _check_type(
 def _micros(frame: DataFrame, what: str, name: str) -> Column:
     times = (TimestampType, TimestampNTZType, DateType)
     _check_type(frame.schema, what, name, times, "a timestamp")
-    return F.unix_micros(_column(frame, name).cast("timestamp"))
+    return F.unix_micros(column_of(frame, name).cast("timestamp"))

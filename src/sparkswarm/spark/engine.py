@@ -33,6 +33,7 @@ from sparkswarm.spark.columns import (
     QueryColumns,
     X,
     Y,
+    column_of,
     kept_names,
     one_stream,
     select_operations,
@@ -359,13 +360,13 @@ def _form(
         if c.time is not None:
             names[TIME] = c.time
         for field in (chosen.schema[ID], *(chosen.schema[name] for name in keep)):
-            fields.add(field.name, field.dataType)
+            fields.add(names[field.name], field.dataType)
     fields.add(QUERY_IDS, ArrayType(LongType()))
 
     def finish(frame: DataFrame) -> DataFrame:
         if results == "points":
             return frame
-        kept = [F.col(f"`{name}`") for name in frame.columns if name != QUERY_IDS]
+        kept = [column_of(frame, name) for name in frame.columns if name != QUERY_IDS]
         return frame.select(*kept, F.explode(QUERY_IDS).alias(QUERY_ID))
 
     form = Form(

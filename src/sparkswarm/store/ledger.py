@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from sparkswarm.protocol._compiled import compiled
 from sparkswarm.protocol.global_index import IdArray
+from sparkswarm.protocol.hashing import mixed
 from sparkswarm.store.queries import NEVER, Op, Operations, Queries, find
 
 DELTA_SHARE = 0.125
@@ -164,10 +165,5 @@ def bucket_of(ids: IdArray, buckets: int) -> npt.NDArray[np.int32]:
 def _bucket_of(ids: IdArray, buckets: int) -> npt.NDArray[np.int32]:
     result = np.empty(len(ids), dtype=np.int32)
     for i in range(len(ids)):
-        # The finaliser of splitmix64.
-        z = np.uint64(ids[i])
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
-        result[i] = np.int32(z % np.uint64(buckets))
+        result[i] = np.int32(mixed(np.uint64(ids[i])) % np.uint64(buckets))
     return result
