@@ -176,7 +176,7 @@ def _pack_operations(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
             if batch.column("order").null_count == batch.num_rows:
                 order = pa.array(range(first, first + batch.num_rows), pa.int64())
                 at = batch.schema.get_field_index("order")
-                batch = batch.setcolumn_of(at, batch.schema.field(at), order)
+                batch = batch.set_column(at, batch.schema.field(at), order)
                 first += batch.num_rows
             yield pa.record_batch({OPERATIONS: pa.array([to_bytes(batch)], pa.binary())})
 
