@@ -254,18 +254,66 @@ def engine(
     _write_json(json_to, found)
 
 
+@bench.command()
+def adapt(
+    points: Annotated[int, typer.Option(min=1000, help="Points in a batch.")] = 200_000,
+    queries: Annotated[int, typer.Option(min=100, help="Queries before the hotspot.")] = 200_000,
+    density: DensityOption = None,
+    bounds: BoundsOption = None,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+    picture: Annotated[Path, typer.Option(help="Where to draw the picture.")] = Path(
+        "artifacts/adapt.png"
+    ),
+) -> None:
+    """Measure how each policy bears a hotspot, on Spark."""
+    from sparkswarm.bench.adapt import AdaptSettings, run_adapt, total_batches
+    from sparkswarm.bench.pictures import draw_adapt
+
+    settings = AdaptSettings(points=points, queries=queries, seed=seed)
+    with _explained(), _progress() as progress:
+        where = _density(density, bounds)
+        task = progress.add_task("writing the stream", total=total_batches(settings))
+
+        def on_batch(part: str, policy: str, _: int) -> None:
+            progress.update(task, advance=1, description=f"{part}: {policy}")
+
+        run = run_adapt(where, settings, on_batch)
+        draw_adapt(run, picture)
+    table = Table(box=box.SIMPLE, title=f"during the hotspot, {where.name}")
+    for column in ("policy", "points/s", "longest task, s", "mean latency, s"):
+        table.add_column(column, justify="left" if column == "policy" else "right")
+    rate, path, latency = run.throughput(), run.critical_path(), run.latency()
+    for name in settings.policies:
+        table.add_row(name, f"{rate[name]:,.0f}", f"{path[name]:.3f}", f"{latency[name]:.3f}")
+    people.print(table)
+    people.print(
+        f"Points a second by the wall clock, {settings.wall_executors} executors on as many "
+        f"cores. Longest task and latency: {settings.path_executors} executors, processor "
+        f"seconds, one task at a time. Picture: {picture}"
+    )
+    _write_json(json_to, run.to_json())
+
+
 @app.command()
 def demo(
-    executors: Annotated[int, typer.Option(min=2, max=60, help="Executors.")] = 12,
-    rounds: Annotated[int, typer.Option(min=2, help="Rounds to play.")] = 60,
-    pause: Annotated[float, typer.Option(min=0, help="Seconds to look at each round.")] = 0.2,
+    seconds: Annotated[
+        int, typer.Option(min=3, help="How long SWARM streams, about; a batch a second.")
+    ] = 60,
+    executors: Annotated[int, typer.Option(min=2, max=32, help="Executors.")] = 8,
     seed: SeedOption = 0,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare/--no-compare", help="Then stream the same rows without rebalancing."
+        ),
+    ] = True,
 ) -> None:
-    """Watch the protocol follow a hotspot, in the terminal (simulated rounds, no Spark yet)."""
+    """Watch the engine follow a hotspot on a local Spark, in the terminal."""
     from sparkswarm.demo import run_demo
 
     with _explained():
-        run_demo(people, executors, rounds, pause, seed)
+        run_demo(people, seconds, executors, seed, compare)
 
 
 def _density(path: Path | None, bounds: tuple[float, float, float, float] | None) -> Density:

@@ -1,123 +1,297 @@
-"""The demo: a hotspot comes and goes, and the protocol follows it, live in the terminal.
+"""The demo: a hotspot comes, glides and goes, and the engine follows it, live in the terminal.
 
-Simulated rounds over the built-in world of cities, with the same stream under a division of
-the space that never changes beside it. It shows the protocol, not yet the engine on Spark.
+Streams the built-in cities against subscriptions on a local Spark, shows every batch, then
+streams the same rows once more under a division of the space that never changes, and compares
+the two. All numbers are measured.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
-import numpy as np
-from rich.console import Console, Group
+from pyspark.sql import SparkSession
+from rich import box
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from sparkswarm.bench.world import Played, World
-from sparkswarm.config import SwarmConfig
-from sparkswarm.protocol.geometry import FloatArray
-from sparkswarm.workloads import CONTIGUOUS_US, Hotspot, cities_density
+from sparkswarm.config import PolicyName, SwarmConfig
+from sparkswarm.errors import SparkswarmError
+from sparkswarm.protocol.messages import Logged
+from sparkswarm.spark.engine import Handle, Swarm
+from sparkswarm.spark.session import session
+from sparkswarm.spark.source import register
+from sparkswarm.spark.status import Progress, Status
+from sparkswarm.workloads import CONTIGUOUS_US
 
-BAR = 28
+POINTS, QUERIES, CHANGES = 200_000, 100_000, 3_000
+"""Points of a batch, queries registered, and operations on them in every later batch."""
+
+QUERY_SIDE, BAD_ROWS, GRID = 0.003, 0.001, 500
+
+HOTSPOT = "0.30,0.30,0.12,0.5,{start},{stop},0.55,0.45"
+"""A square with 12% of each side of the map attracts half of the points and of the new queries."""
+
+ROWS_OF_BARS, DECISIONS, LINE_EVERY = 8, 5, 5
 SPARKS = "▁▂▃▄▅▆▇█"
 
+OnBatch = Callable[[Handle, Status, list[Progress]], object]
 
-def run_demo(console: Console, executors: int, rounds: int, pause: float, seed: int) -> None:
-    """Play ``rounds`` rounds, showing each, and sum up."""
-    b = CONTIGUOUS_US
-    hotspot = Hotspot(start=max(1, rounds // 3), stop=max(2, 2 * rounds // 3))
-    config = SwarmConfig(
-        bounds=(b.min_x, b.min_y, b.max_x, b.max_y), grid=(500, 500), executors=executors
-    )
-    with console.status("laying out cities, registering 100,000 queries …"):
-        density = cities_density(CONTIGUOUS_US, 500, 500)
-        world = World(config, density, hotspot, points=200_000, queries=100_000, seed=seed)
-    swarm: list[float] = []
-    static: list[float] = []
-    decisions: list[str] = []
-    with Live(console=console, refresh_per_second=10, transient=True) as live:
-        for number in range(rounds):
-            played = world.play()
-            swarm.append(played.efficiency)
-            static.append(played.static_efficiency)
-            decisions = (decisions + _in_words(played))[-6:]
-            live.update(_screen(played, number, rounds, hotspot, swarm, static, decisions))
-            time.sleep(pause)
-    console.print(_summary(hotspot, swarm, static, len(world.swarm.plan.partitions)))
+
+@dataclass(frozen=True)
+class Scene:
+    """What is streamed. A batch stands for a second, of the stream's time as of the clock's."""
+
+    batches: int
+    executors: int
+    seed: int
+
+    @property
+    def phases(self) -> dict[str, range]:
+        """The batches before, during and after the hotspot."""
+        start, stop = self.batches // 3, 2 * self.batches // 3
+        names = ("before the hotspot", "during the hotspot", "after the hotspot")
+        return dict(
+            zip(names, (range(start), range(start, stop), range(stop, self.batches)), strict=True)
+        )
+
+    def hotspot(self, later: int = 0) -> str:
+        """Return the hotspot as an option of a source whose time is ahead by so many seconds."""
+        during = self.phases["during the hotspot"]
+        return HOTSPOT.format(start=during.start + later, stop=during.stop + later)
+
+    def start(self, spark: SparkSession, policy: PolicyName, folder: str, pace: int) -> Handle:
+        """Start the stream under a policy, a batch every ``pace`` seconds if Spark keeps up."""
+        points = spark.readStream.format("swarm_cities").options(
+            rowsPerBatch=POINTS, rowsPerSecond=POINTS, limit=POINTS * self.batches,
+            badRows=BAD_ROWS, grid=GRID, seed=self.seed, hotspot=self.hotspot(),
+        )  # fmt: skip
+        queries = spark.readStream.format("swarm_queries").options(
+            queries=QUERIES, churn=CHANGES / QUERIES, rowsPerSecond=CHANGES, side=QUERY_SIDE,
+            grid=GRID, seed=self.seed, hotspot=self.hotspot(later=QUERIES // CHANGES),
+        )  # fmt: skip
+        b = CONTIGUOUS_US
+        config = SwarmConfig(
+            bounds=(b.min_x, b.min_y, b.max_x, b.max_y), grid=(GRID, GRID),
+            executors=self.executors, policy=policy, round_batches=1,
+        )  # fmt: skip
+        return Swarm(spark, config).start(
+            points.load(), queries.load(), sink="noop", checkpoint=f"{folder}/{policy}",
+            trigger={"processingTime": f"{pace} seconds"},
+        )  # fmt: skip
+
+
+def run_demo(console: Console, seconds: int, executors: int, seed: int, compare: bool) -> None:
+    """Stream for about so many seconds, showing each batch; compare; sum up."""
+    scene = Scene(seconds, executors, seed)
+    with tempfile.TemporaryDirectory(prefix="sparkswarm-demo-") as folder:
+        console.print("Starting Spark …", style="dim")
+        spark = _start_spark(Path(folder) / "spark.log")
+        try:
+            swarm = _show(console, scene, spark, folder)
+            static = _rival(console, scene, spark, folder) if compare else []
+        finally:
+            spark.stop()
+    console.print(_summary(scene, swarm, static))
+
+
+def _start_spark(log: Path) -> SparkSession:
+    """Start a Spark whose processes write to a file what would garble the terminal."""
+    quiet: dict[str, str | bool] = {
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": False,
+        "spark.ui.showConsoleProgress": False,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    try:
+        with _output_to(log):
+            spark = session("sparkswarm demo", "local[*]", quiet)
+    except Exception as error:
+        said = log.read_text(errors="replace").strip().splitlines()[-5:]
+        raise SparkswarmError("\n".join(["Spark did not start:", *said, str(error)])) from error
+    register(spark)
+    return spark
+
+
+@contextmanager
+def _output_to(log: Path) -> Iterator[None]:
+    """Give processes that start meanwhile a file for their output, for as long as they live."""
+    saved = {fd: os.dup(fd) for fd in (1, 2)}
+    with log.open("wb") as file:
+        for fd in saved:
+            os.dup2(file.fileno(), fd)
+    try:
+        yield
+    finally:
+        for fd, old in saved.items():
+            os.dup2(old, fd)
+            os.close(old)
+
+
+def _watch(handle: Handle, batches: int, on_batch: OnBatch) -> list[Progress]:
+    """Call back after every batch of a run, and stop it after the last."""
+    seen: list[Progress] = []
+    with handle:
+        while not seen or seen[-1].batch < batches - 1:
+            status = handle.status()
+            if status.last and (not seen or status.last.batch > seen[-1].batch):
+                seen.append(status.last)
+                on_batch(handle, status, seen)
+            elif not status.active:
+                handle.await_termination()  # raises what ended it
+            time.sleep(0.05)
+    return seen
+
+
+def _show(console: Console, scene: Scene, spark: SparkSession, folder: str) -> list[Progress]:
+    """Run SWARM, in a live view where there is a terminal, else line by line."""
+    handle = scene.start(spark, "swarm", folder, pace=1)
+    if not (console.is_interactive and sys.stdout.isatty()):
+        return _watch(handle, scene.batches, lambda _, status, seen: _say(console, status, seen))
+    waiting = f"Registering {QUERIES:,} queries (the first time, code is compiled as well) …"
+    with Live(Text(waiting, style="dim"), console=console, auto_refresh=False) as live:
+
+        def on_batch(handle: Handle, status: Status, seen: list[Progress]) -> None:
+            screen = _screen(scene, status, seen, handle.decisions(), console.width)
+            live.update(screen, refresh=True)
+
+        return _watch(handle, scene.batches, on_batch)
+
+
+def _rival(console: Console, scene: Scene, spark: SparkSession, folder: str) -> list[Progress]:
+    """Stream the same rows under a division of the space that never changes."""
+    label = "The same rows, never rebalanced"
+    if not console.is_interactive:
+        console.print(f"{label} …", style="dim")
+    ticks = iter(track(range(scene.batches), label, console=console, transient=True))
+    handle = scene.start(spark, "static_uniform", folder, pace=0)
+    seen = _watch(handle, scene.batches, lambda *_: next(ticks, None))
+    for _ in ticks:
+        pass
+    return seen
+
+
+# -- what is shown ---------------------------------------------------------------------------
+
+
+def _say(console: Console, status: Status, seen: list[Progress]) -> None:
+    last = seen[-1]
+    if len(seen) % LINE_EVERY == 1:
+        console.print(
+            f"batch {last.batch}: {last.points:,} points in {last.seconds:.2f} s, "
+            f"{status.matches:,} results so far, balance {last.balance:.2f}, "
+            f"{status.partitions} partitions",
+            highlight=False,
+        )
 
 
 def _screen(
-    played: Played,
-    number: int,
-    rounds: int,
-    hotspot: Hotspot,
-    swarm: list[float],
-    static: list[float],
-    decisions: list[str],
+    scene: Scene, status: Status, seen: list[Progress], decisions: list[Logged], width: int
 ) -> Group:
-    state = Text(f"round {number + 1} of {rounds}   ", style="bold")
-    if hotspot.active(number):
-        state.append("HOTSPOT: 40% of the points in 2% of the space", style="bold yellow")
-    bars = Table.grid(padding=(0, 2))
-    bars.add_row("", Text("SWARM", style="bold green"), Text("never rebalanced", style="bold red"))
-    most = max(float(played.work.max()), float(played.static_work.max()))
-    for m in range(len(played.work)):
-        bars.add_row(
-            f"executor {m:>2}",
-            _bar(float(played.work[m]), most, "green"),
-            _bar(float(played.static_work[m]), most, "red"),
+    """Return the view after a batch; 24 lines for 8 executors."""
+    last, during = seen[-1], scene.phases["during the hotspot"]
+    head = Text(f"SWARM on Spark   batch {last.batch + 1} of {scene.batches}   ", style="bold")
+    if last.batch in during:
+        head.append("HOTSPOT: half of the points in 1% of the map", style="bold yellow")
+    elif last.batch < during.start:
+        head.append(f"a hotspot appears in batch {during.start + 1}", style="dim")
+    else:
+        head.append("the hotspot is gone", style="dim")
+    rate = f"{last.points / last.seconds:,.0f} points/s"
+    facts = Table.grid(padding=(0, 3))
+    facts.add_row(rate, f"{last.points:,} points in {last.seconds:.2f} s",
+                  f"{status.matches:,} results so far")  # fmt: skip
+    facts.add_row(f"{status.partitions} partitions", f"{QUERIES:,} queries, 3% change a batch",
+                  f"{sum(status.quarantined.values()):,} rows in quarantine")  # fmt: skip
+    reasons = ", ".join(f"{n:,} {why}" for (_, why), n in sorted(status.quarantined.items()))
+    sparks = Text.assemble((f"{last.balance:.2f}  ", "bold"), _sparks(seen, during, width - 12))
+    lines = Text("\n", no_wrap=True, overflow="ellipsis").join(
+        _in_words(entry) for entry in decisions[-DECISIONS:]
+    )
+    return Group(
+        head,
+        facts,
+        Text(f"quarantine: {reasons}" if reasons else "", "dim", no_wrap=True, overflow="ellipsis"),
+        _panel(_bars(last.busy, width - 4), "work of each executor in this batch"),
+        _panel(sparks, "balance efficiency over the batches: mean work / most, 1 is perfect"),
+        _panel(lines, "last decisions, and why", DECISIONS + 2),
+    )
+
+
+def _panel(content: RenderableType, title: str, height: int | None = None) -> Panel:
+    return Panel(content, title=title, title_align="left", border_style="dim", height=height)
+
+
+def _bars(busy: Sequence[float], width: int) -> Table:
+    """Return a bar for each executor, in as many columns as it takes."""
+    columns = -(-len(busy) // ROWS_OF_BARS)
+    rows = -(-len(busy) // columns)
+    room = width // columns - 12
+    most = max(busy) or 1.0
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for row in range(rows):
+        cells: list[RenderableType] = []
+        for m in range(row, len(busy), rows):
+            filled = round(room * busy[m] / most)
+            style = "yellow" if busy[m] > 1.5 * sum(busy) / len(busy) else "green"
+            bar = Text.assemble(("█" * filled, style), ("·" * (room - filled), "dim"))
+            cells += [f"{m:>2}", bar, f"{1000 * busy[m]:>4.0f} ms"]
+        table.add_row(*cells)
+    return table
+
+
+def _sparks(seen: Sequence[Progress], during: range, room: int) -> Text:
+    """Return the balance of the last batches as bars; those in the hotspot in yellow."""
+    return Text.assemble(
+        *(
+            (SPARKS[min(7, int(p.balance * 8))], "yellow" if p.batch in during else "green")
+            for p in seen[-room:]
         )
-    lines = Table.grid(padding=(0, 2))
-    lines.add_row("balance, SWARM", Text(_sparks(swarm), style="green"), f"{swarm[-1]:.2f}")
-    lines.add_row("never rebalanced", Text(_sparks(static), style="red"), f"{static[-1]:.2f}")
-    return Group(
-        state,
-        Panel(bars, title="work of each executor in this round", title_align="left"),
-        Panel(lines, title="balance efficiency: mean / most, 1 is perfect", title_align="left"),
-        Panel("\n".join(decisions), title="last decisions", title_align="left", height=8),
     )
 
 
-def _bar(value: float, most: float, colour: str) -> Text:
-    filled = round(BAR * value / most) if most else 0
-    return Text("█" * filled + "·" * (BAR - filled), style=colour)
+def _in_words(entry: Logged) -> Text:
+    """Keep the first of several changes: a screen is no place for a log."""
+    what, *more = entry.what.split("; ")
+    also = f" and {len(more)} more" if more else ""
+    return Text.assemble(
+        (f"{entry.round:>3} ", "dim"), (what + also, "bold"), f": {entry.reason}"
+    )  # fmt: skip
 
 
-def _sparks(values: list[float]) -> str:
-    return "".join(SPARKS[min(7, int(value * 8))] for value in values[-60:])
-
-
-def _in_words(played: Played) -> list[str]:
-    """Keep the decision and a count of the changes: a screen is no place for a log."""
-    first = next((entry for entry in played.log if entry.what in ("rebalance", "do nothing")), None)
-    if first is None:
-        return []
-    changes = f"  → {len(played.changes)} changes" if played.changes else ""
-    return [f"{first}{changes}"]
-
-
-def _summary(hotspot: Hotspot, swarm: list[float], static: list[float], partitions: int) -> Group:
-    table = Table(title="balance efficiency, mean over rounds (simulated)", title_justify="left")
-    for column in ("", "SWARM", "never rebalanced", "work done in the same time"):
-        table.add_column(column, justify="right" if column else "left")
-    for name, rounds in (
-        ("before the hotspot", slice(hotspot.start)),
-        ("during the hotspot", slice(hotspot.start, hotspot.stop)),
-        ("after the hotspot", slice(hotspot.stop, None)),
-    ):
-        ours, theirs = _mean(swarm[rounds]), _mean(static[rounds])
-        table.add_row(name, f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.1f} x")
-    return Group(
-        table,
-        Text(
-            f"{partitions} partitions at the end. The work done in the same time follows from "
-            "the balance: everyone waits for the most loaded executor.",
-            style="dim",
-        ),
+def _summary(scene: Scene, swarm: list[Progress], static: list[Progress]) -> Group:
+    table = Table(
+        title=f"Measured on Spark: {scene.batches} batches of {POINTS:,} points, "
+        f"{scene.executors} executors",
+        title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
+    )  # fmt: skip
+    table.add_column("")
+    for name in ("SWARM", "never rebalanced") if static else ("SWARM",):
+        table.add_column(f"balance\n{name}", justify="right")
+        table.add_column(f"busiest, ms\n{name}", justify="right")
+    for phase, batches in scene.phases.items():
+        cells = []
+        for run in (swarm, static):
+            those = [p for p in run if p.batch in batches]
+            if those:
+                balance = sum(p.balance for p in those) / len(those)
+                busiest = sum(max(p.busy) for p in those) / len(those)
+                cells += [f"{balance:.2f}", f"{1000 * busiest:.0f}"]
+        table.add_row(phase, *cells)
+    note = (
+        "Means over the batches. Balance efficiency: mean work of the executors / the most, 1 is "
+        "perfect. Busiest: processor time of the busiest executor in a batch, its critical path: "
+        "where every executor has a core of its own, a batch takes as long."
     )
-
-
-def _mean(values: list[float] | FloatArray) -> float:
-    return float(np.mean(values)) if len(values) else float("nan")
+    return Group("", table, Text(note, style="dim"))

@@ -220,7 +220,8 @@ def _scale(widest: float, whole: float) -> tuple[float, int]:
     number = 1
     if widest < whole:
         number = _MAX_COLUMNS
-        if widest * _MAX_COLUMNS > whole * _CELLS_A_SIDE:
+        # Divided first: near the largest floats a product would be infinite.
+        if widest / whole * _MAX_COLUMNS > _CELLS_A_SIDE:
             number = max(1, int(whole / widest * _CELLS_A_SIDE))
     scale = number / whole if whole > 0.0 else np.inf
     if not np.isfinite(scale):

@@ -42,17 +42,6 @@ class PriceLearner:
         self._gram: FloatArray = np.zeros((2, 2))
         self._moment: FloatArray = np.zeros(2)
 
-    @property
-    def state(self) -> FloatArray:
-        """All that was learnt, as seven numbers; may be set to go on from there."""
-        return np.concatenate([[self._rounds], self._gram.ravel(), self._moment])
-
-    @state.setter
-    def state(self, state: FloatArray) -> None:
-        self._rounds = float(state[0])
-        self._gram = state[1:5].reshape(2, 2).copy()
-        self._moment = state[5:7].copy()
-
     def observe(self, points: float, checks: float, busy: float) -> None:
         """Take in one round; rounds without points or time teach nothing."""
         if not (points > 0 and checks >= 0 and busy > 0 and math.isfinite(busy)):

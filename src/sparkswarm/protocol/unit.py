@@ -42,9 +42,6 @@ from sparkswarm.protocol.statistics import Statistics
 PART_OF_A_GAIN = 0.1
 """A single move must win this part of the gain that makes a round worth rebalancing."""
 
-LEARNER = "learner"
-"""What the prices are learnt from, among the arrays of a unit's state."""
-
 LATE = 2
 """What was sent to be taken over is kept for so many rounds, should the plan come late."""
 
@@ -98,24 +95,29 @@ class LoadBalancingUnit:
         prior = WorkModel()
         self._learner = PriceLearner(prior.per_point, prior.per_check)
 
-    def state(self) -> dict[str, FloatArray]:
-        """Return all that it has learnt as plain arrays, for :meth:`restore`."""
-        statistics = {str(key): held.statistics.values for key, held in self._held.items()}
-        return {LEARNER: self._learner.state, **statistics}
+    def state(self) -> dict[int, FloatArray]:
+        """Return the statistics of its partitions as plain arrays, for :meth:`restore`."""
+        return {key: held.statistics.values for key, held in self._held.items()}
 
-    def restore(self, state: Mapping[str, FloatArray]) -> None:
-        """Go on from a :meth:`state` of the same executor and the same partitions.
+    def restore(self, state: Mapping[int, FloatArray]) -> None:
+        """Go on from a :meth:`state` of the same executor.
 
         A partition that the state does not know keeps the statistics it has.
         """
-        if LEARNER in state:
-            self._learner.state = state[LEARNER]
-            self._use_prices()
         for key, held in self._held.items():
-            values = state.get(str(key))
+            values = state.get(key)
             if values is not None and values.shape == held.statistics.values.shape:
                 statistics = Statistics(held.partition.cells, values.copy())
                 self._held[key] = Holding(held.partition, statistics)
+
+    def use_prices(self, per_point: float, per_check: float) -> None:
+        """Cost by these prices from now on, where the model has prices.
+
+        For runtimes whose executors are alike and learn together; a unit that is told its
+        busy time learns prices of its own.
+        """
+        if isinstance(self.model, WorkModel):
+            self.model = replace(self.model, per_point=per_point, per_check=per_check)
 
     def recount_queries(self) -> None:
         """Count the queries of all partitions anew, for a unit that starts without a past."""
@@ -217,7 +219,7 @@ class LoadBalancingUnit:
             checks += totals.checks
         if message.busy is not None:
             self._learner.observe(points, checks, message.busy)
-            self._use_prices()
+            self.use_prices(*self._learner.prices)
         numerator = sum(self.model.numerator(h.statistics) for h in self._held.values())
         received = sum(held.statistics.received for held in self._held.values())
         messages: list[Message] = [CostReport(self.executor, message.round, numerator, received)]
@@ -227,12 +229,6 @@ class LoadBalancingUnit:
         if wanted:
             messages.append(IdRequest(self.executor, message.round, wanted))
         return messages
-
-    def _use_prices(self) -> None:
-        """Cost by the prices learnt so far, where the model has prices."""
-        if isinstance(self.model, WorkModel):
-            per_point, per_check = self._learner.prices
-            self.model = replace(self.model, per_point=per_point, per_check=per_check)
 
     def _reduce(self, request: ReduceRequest) -> list[Message]:
         """Search for a workload reduction and send the partitions to their new owners."""

@@ -26,9 +26,6 @@ from sparkswarm.spark.worker import Desk
 from sparkswarm.store.arrays import pack, unpack
 from sparkswarm.store.files import FileRef
 
-BUSY = "busy"
-"""Seconds of work in this round so far, among the arrays of a state."""
-
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -45,20 +42,22 @@ class Balance:
     def __init__(self, at: Desk, executor: int) -> None:
         self._at = at
         self._executor = executor
-        control, config = at.briefing.control, at.briefing.config
-        self._busy = 0.0
+        assert at.briefing.control is not None
+        self._control = control = at.briefing.control
+        config = at.briefing.config
         state = self._read(control.states.get(executor))
         if state is None:
             mine = at.briefing.epoch.plan.owned_by(executor)
             self._unit = LoadBalancingUnit(executor, mine, config, self._queries_of)
             self._unit.recount_queries()
+            self._unit.use_prices(*control.prices)
             return
         # Only the paper's cost model needs queries counted exactly; for the other an estimate
         # is enough, and no query is read for it.
         queries_of = self._queries_of if config.cost_model == "paper" else None
         self._unit = LoadBalancingUnit(executor, self._before(), config, queries_of)
-        self._busy = float(state.pop(BUSY)[0])
-        self._unit.restore(state)
+        self._unit.use_prices(*control.prices)
+        self._unit.restore({int(key): values for key, values in state.items()})
         for ref in control.parcels.get(executor, ()):
             self._take_over(ref)
         if control.changes:
@@ -71,10 +70,9 @@ class Balance:
         """Collect the statistics of points of one partition."""
         self._unit.statistics(partition_id).collect_points(columns, rows, checks)
 
-    def close(self, busy: float) -> Said:
+    def close(self) -> Said:
         """Answer the Coordinator, close the round where it ends, and leave the state."""
-        control = self._at.briefing.control
-        self._busy += busy
+        control = self._control
         said: list[Message] = []
         parcels: dict[int, FileRef] = {}
         for message in control.messages.get(self._executor, ()):
@@ -88,15 +86,14 @@ class Balance:
                 else:
                     said.append(answer)
         if control.closes is not None:
-            said += self._unit.handle(CloseRound(self._executor, control.closes, self._busy))
-            self._busy = 0.0
-        state = {BUSY: np.array([self._busy]), **self._unit.state()}
+            said += self._unit.handle(CloseRound(self._executor, control.closes))
+        state = {str(key): values for key, values in self._unit.state().items()}
         return Said(tuple(said), parcels, self._leave("state", state))
 
     def _before(self) -> tuple[Partition, ...]:
         """Return what the executor held in the batch before, when its state was written."""
         plan = {p.id: p for p in self._at.briefing.epoch.plan.partitions}
-        for change in reversed(self._at.briefing.control.changes):
+        for change in reversed(self._control.changes):
             for partition in change.created:
                 plan.pop(partition.id, None)
             plan.update({partition.id: partition for partition in change.retired})
@@ -123,7 +120,7 @@ class Balance:
 
     def _take_over(self, ref: FileRef) -> None:
         values = self._read(ref)
-        created = {p.id: p for c in self._at.briefing.control.changes for p in c.created}
+        created = {p.id: p for c in self._control.changes for p in c.created}
         known = {key: v for key, v in (values or {}).items() if int(key) in created}
         holdings = tuple(
             Holding(created[int(key)], Statistics(created[int(key)].cells, value.copy()))

@@ -142,8 +142,11 @@ class Batches:
     def _apply_operations(self, routed: DataFrame, briefing: Briefing) -> Briefing:
         """Store the batch's operations; return the briefing with which points meet them."""
         epoch = briefing.epoch
+        operations = routed.where(F.col("kind") == OPERATION)
+        if not operations.count():
+            return briefing
         manifest, news = apply_operations(
-            routed.where(F.col("kind") == OPERATION), pickle.dumps(briefing), epoch.manifest,
+            operations, pickle.dumps(briefing), epoch.manifest,
             epoch.plan.executors, self._reports.accumulator,
         )  # fmt: skip
         return replace(briefing, epoch=replace(epoch, manifest=manifest), news=news)

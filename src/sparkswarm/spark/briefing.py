@@ -25,6 +25,9 @@ class Control:
 
     Attributes
     ----------
+    prices
+        What a point and a check cost, in seconds, learnt from all executors together: on
+        Spark any worker may do any executor's work.
     closes
         The round that ends with this batch; None where it goes on.
     changes
@@ -37,6 +40,7 @@ class Control:
         The files in which executors left what they know.
     """
 
+    prices: tuple[float, float]
     closes: int | None = None
     changes: tuple[Change, ...] = ()
     messages: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
@@ -62,7 +66,7 @@ class Briefing:
     config
         The settings.
     control
-        What the Coordinator wants.
+        What the Coordinator wants; None where the policy has none.
     news
         Files with the queries that this batch added and removed, for the statistics.
     """
@@ -72,7 +76,7 @@ class Briefing:
     epoch: Epoch
     purge_before: int
     config: SwarmConfig
-    control: Control = Control()
+    control: Control | None = None
     news: tuple[FileRef, ...] = ()
 
 

@@ -112,11 +112,12 @@ class _Work:
         self._executor = executor
         self._keep = keep
         self._names = names
-        self._balance = Balance(at, executor) if at.policy.rebalances else None
+        began = time.thread_time()
+        self._balance = Balance(at, executor) if at.briefing.control else None
         self._points = self._matches = self._checks = 0
         self._clock = 0
-        self._busy = 0.0
         self._size = CHUNK
+        self._busy = time.thread_time() - began
 
     def match(self, points: pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield the results of some points."""
@@ -207,7 +208,7 @@ class _Work:
     def report(self) -> ExecutorReport:
         """Close the batch for this executor and say what it did."""
         began = time.thread_time()
-        said = self._balance.close(self._busy) if self._balance else Said()
+        said = self._balance.close() if self._balance else Said()
         self._busy += time.thread_time() - began
         return ExecutorReport(
             self._at.briefing.epoch.batch, self._executor,

@@ -101,11 +101,11 @@ class Planner:
             manifest = manifest.following(commit.plan.partitions, self._plan.partitions)
         return self._plan, manifest
 
-    def begin(self) -> Control:
-        """Return the control's part of the next briefing."""
-        return self._steering.begin() if self._steering else Control()
+    def begin(self) -> Control | None:
+        """Return the control's part of the next briefing; None where nobody rebalances."""
+        return self._steering.begin() if self._steering else None
 
-    def digest(self, control: Control, reports: list[ExecutorReport]) -> None:
+    def digest(self, control: Control | None, reports: list[ExecutorReport]) -> None:
         """Take in what the executors report after a batch."""
-        if self._steering:
+        if self._steering and control:
             self._steering.digest(control, reports)

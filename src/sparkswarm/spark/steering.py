@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.protocol.coordinator import Coordinator
+from sparkswarm.protocol.cost import WorkModel
+from sparkswarm.protocol.learning import PriceLearner
 from sparkswarm.protocol.messages import (
     EVERYONE,
     JOURNAL,
@@ -33,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 JOURNAL_LENGTH = 10_000
 
+MEMORY = 200.0
+"""Reports of executors from which prices are learnt, before they fade."""
+
 
 class Steering:
     """What the driver knows of the load, and what it does about it.
@@ -51,6 +56,8 @@ class Steering:
         self._coordinator = Coordinator(plan, config)
         self._config = config
         self._clock = clock
+        model = WorkModel()
+        self._learner = PriceLearner(model.per_point, model.per_check, MEMORY)
         self.journal: deque[Logged] = deque(maxlen=JOURNAL_LENGTH)
         self.round = 0
         self._began = clock()
@@ -90,6 +97,7 @@ class Steering:
         # Costs reported while someone is about to give load away would be outdated at once.
         closes = self.round if due and not self._outbox else None
         control = Control(
+            self._learner.prices,
             closes,
             tuple(self._changes),
             {m: tuple(messages) for m, messages in self._outbox.items()},
@@ -107,6 +115,7 @@ class Steering:
                 self._states[report.executor] = report.state
             for m_low, ref in report.parcels.items():
                 self._parcels.setdefault(m_low, []).append(ref)
+            self._learner.observe(report.points, report.checks, report.busy)
         self._points += sum(report.points for report in reports)
         self._longest += max((report.busy for report in reports), default=0.0)
         said = [message for report in reports for message in report.messages]
