@@ -109,11 +109,11 @@ class AdaptSettings:
         Fixes everything random.
     """
 
-    batches: int = 24
-    points: int = 200_000
+    batches: int = 20
+    points: int = 100_000
     queries: int = 200_000
     side: float = 0.03
-    hotspot: Hotspot = field(default_factory=lambda: Hotspot(start=6, stop=22))
+    hotspot: Hotspot = field(default_factory=lambda: Hotspot(start=5, stop=19))
     wall_executors: int = 2
     path_executors: int = 22
     policies: tuple[PolicyName, ...] = cast("tuple[PolicyName, ...]", POLICY_NAMES)

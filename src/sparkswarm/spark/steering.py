@@ -58,6 +58,7 @@ class Steering:
         self._clock = clock
         model = WorkModel()
         self._learner = PriceLearner(model.per_point, model.per_check, MEMORY)
+        self._prices = self._learner.prices
         self.journal: deque[Logged] = deque(maxlen=JOURNAL_LENGTH)
         self.round = 0
         self._began = clock()
@@ -96,8 +97,11 @@ class Steering:
         )
         # Costs reported while someone is about to give load away would be outdated at once.
         closes = self.round if due and not self._outbox else None
+        if closes is not None:
+            # The same prices for a round's costs and for what is done about them.
+            self._prices = self._learner.prices
         control = Control(
-            self._learner.prices,
+            self._prices,
             closes,
             tuple(self._changes),
             {m: tuple(messages) for m, messages in self._outbox.items()},
