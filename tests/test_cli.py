@@ -92,9 +92,3 @@ def test_a_file_that_is_not_there_is_explained_in_one_line():
 
 def test_a_wrong_number_is_a_matter_of_usage():
     assert run("bench", "balance", "--executors", "0").exit_code == 2
-
-
-def test_the_demo_plays_and_sums_up():
-    result = run("demo", "--rounds", "6", "--pause", "0", "--executors", "3")
-    assert result.exit_code == 0, result.output
-    assert "during the hotspot" in result.output

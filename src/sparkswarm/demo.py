@@ -7,21 +7,22 @@ the two. All numbers are measured.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from pyspark.sql import SparkSession
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
-from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
@@ -39,10 +40,10 @@ POINTS, QUERIES, CHANGES = 200_000, 100_000, 3_000
 
 QUERY_SIDE, BAD_ROWS, GRID = 0.003, 0.001, 500
 
-HOTSPOT = "0.30,0.30,0.12,0.5,{start},{stop},0.55,0.45"
-"""A square with 12% of each side of the map attracts half of the points and of the new queries."""
+HOTSPOT = "0.30,0.35,0.05,{share},{start},{stop},0.50,0.45"
+"""A square with 5% of each side of the map; it draws 60% of the points, and all new queries."""
 
-ROWS_OF_BARS, DECISIONS, LINE_EVERY = 8, 5, 5
+ROWS_OF_BARS, LINE_EVERY = 8, 5
 SPARKS = "▁▂▃▄▅▆▇█"
 
 OnBatch = Callable[[Handle, Status, list[Progress]], object]
@@ -60,25 +61,26 @@ class Scene:
     def phases(self) -> dict[str, range]:
         """The batches before, during and after the hotspot."""
         start, stop = self.batches // 3, 2 * self.batches // 3
-        names = ("before the hotspot", "during the hotspot", "after the hotspot")
-        return dict(
-            zip(names, (range(start), range(start, stop), range(stop, self.batches)), strict=True)
-        )
+        return {
+            "before the hotspot": range(start),
+            "during the hotspot": range(start, stop),
+            "after the hotspot": range(stop, self.batches),
+        }
 
-    def hotspot(self, later: int = 0) -> str:
+    def hotspot(self, share: float, later: int = 0) -> str:
         """Return the hotspot as an option of a source whose time is ahead by so many seconds."""
         during = self.phases["during the hotspot"]
-        return HOTSPOT.format(start=during.start + later, stop=during.stop + later)
+        return HOTSPOT.format(share=share, start=during.start + later, stop=during.stop + later)
 
     def start(self, spark: SparkSession, policy: PolicyName, folder: str, pace: int) -> Handle:
         """Start the stream under a policy, a batch every ``pace`` seconds if Spark keeps up."""
         points = spark.readStream.format("swarm_cities").options(
             rowsPerBatch=POINTS, rowsPerSecond=POINTS, limit=POINTS * self.batches,
-            badRows=BAD_ROWS, grid=GRID, seed=self.seed, hotspot=self.hotspot(),
+            badRows=BAD_ROWS, grid=GRID, seed=self.seed, hotspot=self.hotspot(0.6),
         )  # fmt: skip
         queries = spark.readStream.format("swarm_queries").options(
             queries=QUERIES, churn=CHANGES / QUERIES, rowsPerSecond=CHANGES, side=QUERY_SIDE,
-            grid=GRID, seed=self.seed, hotspot=self.hotspot(later=QUERIES // CHANGES),
+            grid=GRID, seed=self.seed, hotspot=self.hotspot(1.0, QUERIES // CHANGES),
         )  # fmt: skip
         b = CONTIGUOUS_US
         config = SwarmConfig(
@@ -113,6 +115,8 @@ def _start_spark(log: Path) -> SparkSession:
         "spark.ui.showConsoleProgress": False,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        # For a minute or two, compiling well costs Java more than it wins.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
     try:
         with _output_to(log):
@@ -163,23 +167,24 @@ def _show(console: Console, scene: Scene, spark: SparkSession, folder: str) -> l
     with Live(Text(waiting, style="dim"), console=console, auto_refresh=False) as live:
 
         def on_batch(handle: Handle, status: Status, seen: list[Progress]) -> None:
-            screen = _screen(scene, status, seen, handle.decisions(), console.width)
-            live.update(screen, refresh=True)
+            live.update(_screen(scene, status, seen, handle.decisions(), console), refresh=True)
 
         return _watch(handle, scene.batches, on_batch)
 
 
 def _rival(console: Console, scene: Scene, spark: SparkSession, folder: str) -> list[Progress]:
     """Stream the same rows under a division of the space that never changes."""
-    label = "The same rows, never rebalanced"
-    if not console.is_interactive:
-        console.print(f"{label} …", style="dim")
-    ticks = iter(track(range(scene.batches), label, console=console, transient=True))
     handle = scene.start(spark, "static_uniform", folder, pace=0)
-    seen = _watch(handle, scene.batches, lambda *_: next(ticks, None))
-    for _ in ticks:
-        pass
-    return seen
+    with console.status("The same rows, never rebalanced …") as line:
+
+        def on_batch(_: Handle, __: Status, seen: list[Progress]) -> None:
+            last = seen[-1]
+            line.update(
+                f"The same rows, never rebalanced: batch {last.batch + 1} of {scene.batches}, "
+                f"balance {last.balance:.2f}"
+            )
+
+        return _watch(handle, scene.batches, on_batch)
 
 
 # -- what is shown ---------------------------------------------------------------------------
@@ -197,35 +202,44 @@ def _say(console: Console, status: Status, seen: list[Progress]) -> None:
 
 
 def _screen(
-    scene: Scene, status: Status, seen: list[Progress], decisions: list[Logged], width: int
+    scene: Scene, status: Status, seen: list[Progress], decisions: list[Logged], console: Console
 ) -> Group:
-    """Return the view after a batch; 24 lines for 8 executors."""
+    """Return the view after a batch; 23 lines on a small terminal."""
+    width, room = console.width, max(4, min(12, console.height - 20))
     last, during = seen[-1], scene.phases["during the hotspot"]
     head = Text(f"SWARM on Spark   batch {last.batch + 1} of {scene.batches}   ", style="bold")
     if last.batch in during:
-        head.append("HOTSPOT: half of the points in 1% of the map", style="bold yellow")
+        head.append("HOTSPOT: 60% of the points, on the move", style="bold yellow")
     elif last.batch < during.start:
         head.append(f"a hotspot appears in batch {during.start + 1}", style="dim")
     else:
         head.append("the hotspot is gone", style="dim")
-    rate = f"{last.points / last.seconds:,.0f} points/s"
-    facts = Table.grid(padding=(0, 3))
-    facts.add_row(rate, f"{last.points:,} points in {last.seconds:.2f} s",
-                  f"{status.matches:,} results so far")  # fmt: skip
-    facts.add_row(f"{status.partitions} partitions", f"{QUERIES:,} queries, 3% change a batch",
-                  f"{sum(status.quarantined.values()):,} rows in quarantine")  # fmt: skip
-    reasons = ", ".join(f"{n:,} {why}" for (_, why), n in sorted(status.quarantined.items()))
+    facts = Table.grid(padding=(0, 3, 0, 0))
+    facts.add_row(
+        f"{last.points / last.seconds:,.0f} points/s",
+        f"{last.points:,} points in {last.seconds:.2f} s",
+        f"{status.matches:,} results so far",
+    )
+    facts.add_row(
+        f"{status.partitions} partitions",
+        f"{QUERIES:,} queries, {CHANGES:,} change",
+        f"{scene.executors} executors",
+    )
+    bad = ", ".join(
+        f"{count:,} {reason.split(' coordinate')[0].split(' the ')[0]}"
+        for (_, reason), count in sorted(status.quarantined.items())
+    )
     sparks = Text.assemble((f"{last.balance:.2f}  ", "bold"), _sparks(seen, during, width - 12))
     lines = Text("\n", no_wrap=True, overflow="ellipsis").join(
-        _in_words(entry) for entry in decisions[-DECISIONS:]
+        _in_words(entry) for entry in decisions[-room:]
     )
     return Group(
         head,
         facts,
-        Text(f"quarantine: {reasons}" if reasons else "", "dim", no_wrap=True, overflow="ellipsis"),
+        Text(f"quarantined: {bad}", "dim", no_wrap=True, overflow="ellipsis"),
         _panel(_bars(last.busy, width - 4), "work of each executor in this batch"),
         _panel(sparks, "balance efficiency over the batches: mean work / most, 1 is perfect"),
-        _panel(lines, "last decisions, and why", DECISIONS + 2),
+        _panel(lines, "last decisions, and why", room + 2),
     )
 
 
@@ -271,27 +285,29 @@ def _in_words(entry: Logged) -> Text:
 
 
 def _summary(scene: Scene, swarm: list[Progress], static: list[Progress]) -> Group:
-    table = Table(
-        title=f"Measured on Spark: {scene.batches} batches of {POINTS:,} points, "
-        f"{scene.executors} executors",
-        title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
-    )  # fmt: skip
-    table.add_column("")
-    for name in ("SWARM", "never rebalanced") if static else ("SWARM",):
-        table.add_column(f"balance\n{name}", justify="right")
-        table.add_column(f"busiest, ms\n{name}", justify="right")
+    runs = {"SWARM": swarm, "static": static} if static else {"SWARM": swarm}
+    title = f"Measured on Spark: {scene.batches} batches of {POINTS:,} points, "
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("", no_wrap=True)
+    for measure in ("balance", "busiest"):
+        for name in runs:
+            table.add_column(f"{measure}\n{name}", justify="right", no_wrap=True)
     for phase, batches in scene.phases.items():
-        cells = []
-        for run in (swarm, static):
-            those = [p for p in run if p.batch in batches]
-            if those:
-                balance = sum(p.balance for p in those) / len(those)
-                busiest = sum(max(p.busy) for p in those) / len(those)
-                cells += [f"{balance:.2f}", f"{1000 * busiest:.0f}"]
-        table.add_row(phase, *cells)
+        those = [[p for p in run if p.batch in batches] for run in runs.values()]
+        balances = [_mean(p.balance for p in run) for run in those]
+        busiest = [_mean(max(p.busy) for p in run) for run in those]
+        table.add_row(
+            phase, *(f"{b:.2f}" for b in balances), *(f"{1000 * b:.0f} ms" for b in busiest)
+        )
     note = (
-        "Means over the batches. Balance efficiency: mean work of the executors / the most, 1 is "
-        "perfect. Busiest: processor time of the busiest executor in a batch, its critical path: "
-        "where every executor has a core of its own, a batch takes as long."
+        "Means over the batches. balance: mean work of the executors / the most, 1 is perfect. "
+        "busiest: processor time of the busiest executor, the critical path of a batch."
     )
-    return Group("", table, Text(note, style="dim"))
+    if static:
+        note += " static: the same rows, the space divided evenly once (policy static_uniform)."
+    head = Text(f"\n{title}{scene.executors} executors", style="bold")
+    return Group(head, table, Text(note, style="dim"))
+
+
+def _mean(values: Iterable[float]) -> float:
+    return fmean([*values] or [math.nan])

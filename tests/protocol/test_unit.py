@@ -22,7 +22,10 @@ from sparkswarm.protocol.messages import (
     Takeover,
 )
 from sparkswarm.protocol.partition import ChangeKind, Partition, moved, reshared
+from sparkswarm.protocol.plan import Plan
 from sparkswarm.protocol.unit import LoadBalancingUnit
+
+from .strategies import grid_of
 
 LEFT = Partition(1, CellRect(0, 0, 4, 4), (0,))
 RIGHT = Partition(2, CellRect(4, 0, 8, 4), (0,))
@@ -337,3 +340,42 @@ def test_a_partition_that_leaves_with_a_move_is_gone():
 def test_a_message_that_is_not_for_a_unit_is_an_error():
     with pytest.raises(ProtocolError, match="ReportsDue"):
         make().handle(ReportsDue(0))
+
+
+def test_a_unit_goes_on_where_its_state_was_left():
+    plan = Plan.initial(grid_of(8, 8), 1)
+    before = LoadBalancingUnit(0, plan.partitions, SwarmConfig(executors=1))
+    cell = np.array([3], dtype=np.int32)
+    before.collect_points(np.array([plan.partitions[0].id]), cell, cell, np.array([7.0]))
+    before.handle(CloseRound(0, 0))
+    after = LoadBalancingUnit(0, plan.partitions, SwarmConfig(executors=1))
+    after.restore({key: values.copy() for key, values in before.state().items()})
+    (report,) = after.handle(CloseRound(0, 1))
+    (expected,) = before.handle(CloseRound(0, 1))
+    assert report == expected
+    assert report.numerator > 0
+
+
+def test_a_state_of_other_partitions_changes_nothing():
+    plan = Plan.initial(grid_of(8, 8), 1)
+    unit = LoadBalancingUnit(0, plan.partitions, SwarmConfig(executors=1))
+    unit.restore({99: np.ones((16, 10)), plan.partitions[0].id: np.ones((3, 10))})
+    assert unit.statistics(plan.partitions[0].id).points == 0
+
+
+def test_prices_that_are_told_are_used():
+    plan = Plan.initial(grid_of(8, 8), 1)
+    unit = LoadBalancingUnit(0, plan.partitions, SwarmConfig(executors=1, fade=0.5))
+    unit.use_prices(2.0, 0.5)
+    cell = np.array([3], dtype=np.int32)
+    unit.collect_points(np.array([plan.partitions[0].id]), cell, cell, np.array([8.0]))
+    (report,) = unit.handle(CloseRound(0, 0))
+    assert report.numerator == pytest.approx(2 * (2.0 * 1 + 0.5 * 8))
+
+
+def test_a_unit_without_a_past_counts_the_queries_there_are():
+    plan = Plan.initial(grid_of(8, 8), 1)
+    queries = QueryCells.of([CellRect(0, 0, 2, 2), CellRect(3, 3, 4, 8)])
+    unit = LoadBalancingUnit(0, plan.partitions, SwarmConfig(executors=1), lambda _: queries)
+    unit.recount_queries()
+    assert unit.statistics(plan.partitions[0].id).queries == 2

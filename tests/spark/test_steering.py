@@ -1,0 +1,142 @@
+"""Rounds and messages on the driver, without Spark: reports in, briefings out."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkswarm.config import SwarmConfig
+from sparkswarm.protocol.messages import CostReport, NothingFeasible, Proposal, ReduceRequest
+from sparkswarm.protocol.partition import moved
+from sparkswarm.protocol.plan import Plan
+from sparkswarm.spark.briefing import Control, ExecutorReport
+from sparkswarm.spark.steering import Steering
+from sparkswarm.store.files import FileRef
+
+CONFIG = SwarmConfig(bounds=(0, 0, 8, 8), grid=(8, 8), executors=2, round_batches=1)
+
+
+def report(executor: int, *messages, points: int = 1000, checks: int = 5000, **kwargs):
+    busy = points * 2e-6 + checks * 1e-7
+    return ExecutorReport(0, executor, points, 0, checks, busy, 0, tuple(messages), **kwargs)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def steering(clock: Clock | None = None, **settings) -> Steering:
+    config = SwarmConfig(**({"bounds": (0, 0, 8, 8), "grid": (8, 8), "executors": 2} | settings))
+    return Steering(Plan.initial(config.make_grid(), 2), config, clock or Clock())
+
+
+def uneven(control: Control, of_round: int = 0):
+    """Close a round in which executor 0 has all the work."""
+    assert control.closes == of_round
+    return [
+        report(0, CostReport(0, of_round, 9.0, 9000.0)),
+        report(1, CostReport(1, of_round, 1.0, 1000.0)),
+    ]
+
+
+def test_rounds_end_with_the_first_batch_that_begins_late_enough():
+    clock = Clock()
+    it = steering(clock, round_seconds=15.0)
+    closes = []
+    for clock.now in (0.0, 7.0, 14.9, 15.0, 16.0, 29.9, 30.0):
+        control = it.begin()
+        closes.append(control.closes)
+        it.digest(control, [])
+    assert closes == [None, None, None, 0, None, None, 1]
+
+
+def test_rounds_by_batches_have_so_many():
+    it = steering(round_batches=3)
+    closes = []
+    for _ in range(7):
+        control = it.begin()
+        closes.append(control.closes)
+        it.digest(control, [])
+    assert closes == [None, None, 0, None, None, 1, None]
+
+
+def test_a_request_goes_out_with_the_next_batch_and_its_answer_is_in_force_in_the_one_after():
+    it = steering(round_batches=1)
+    control = it.begin()
+    it.digest(control, uneven(control))
+
+    asked = it.begin()
+    (request,) = asked.messages[0]
+    assert isinstance(request, ReduceRequest)
+    assert asked.closes is None, "nobody reports costs that are about to change"
+    assert it.plan.version == 0
+
+    mine = it.plan.owned_by(0)[0]
+    change = moved(mine, 0, 1, request.fresh_ids[0])
+    parcel = FileRef("soft/parcel", 0, 1, 2)
+    proposal = Proposal(0, 0, (change,), ((1, 4.0),), "for a test")
+    it.digest(asked, [report(0, proposal, parcels={1: parcel}), report(1)])
+
+    told = it.begin()
+    assert told.changes == (change,)
+    assert told.parcels == {1: (parcel,)}
+    assert it.plan.version == 1
+    assert told.closes == 1
+    assert it.begin().changes == (), "told once"
+
+
+def test_where_nothing_can_be_given_the_rounds_go_on():
+    it = steering(round_batches=1)
+    control = it.begin()
+    it.digest(control, uneven(control))
+    asked = it.begin()
+    it.digest(asked, [report(0, NothingFeasible(0, 0, "a single cell")), report(1)])
+    assert it.begin().closes == 1
+
+
+def test_a_silent_executor_does_not_stop_the_round():
+    it = steering(round_batches=1)
+    control = it.begin()
+    it.digest(control, [report(0, CostReport(0, 0, 9.0, 9000.0))])
+    assert any("no report from [1]" in str(entry) for entry in it.journal)
+    assert it.round == 1
+
+
+def test_prices_are_learnt_from_all_and_hold_until_the_next_round_closes():
+    it = steering(round_batches=2)
+    before = it.begin()
+    it.digest(before, [report(0), report(1, points=100, checks=90_000)])
+    closing = it.begin()
+    assert closing.closes == 0
+    assert closing.prices != before.prices
+    assert closing.prices == pytest.approx((2e-6, 1e-7), rel=0.1)
+    it.digest(closing, [report(0, points=10, checks=10)])
+    assert it.begin().prices == closing.prices
+
+
+def test_states_are_handed_on_and_those_of_executors_that_left_are_forgotten():
+    it = steering(round_batches=5)
+    control = it.begin()
+    states = [FileRef(f"soft/m{m}", 0, 1, 2) for m in range(2)]
+    it.digest(control, [report(m, state=states[m]) for m in range(2)])
+    assert it.begin().states == dict(enumerate(states))
+    it.resize(1)
+    after = it.begin()
+    assert after.states == {0: states[0]}
+    assert {p.owners for change in after.changes for p in change.created} == {(0,)}
+
+
+def test_a_plan_changed_by_hand_is_told_like_any_other():
+    it = steering(round_batches=5)
+
+    def swap(plan: Plan):
+        ids, plan = plan.reserve(1)
+        change = moved(plan.partitions[0], 0, 1, ids[0])
+        return plan.apply([change]), [change]
+
+    it.impose(swap)
+    control = it.begin()
+    assert len(control.changes) == 1
+    assert it.plan.owned_by(0) == ()
