@@ -370,7 +370,7 @@ def test_prices_that_are_told_are_used():
     cell = np.array([3], dtype=np.int32)
     unit.collect_points(np.array([plan.partitions[0].id]), cell, cell, np.array([8.0]))
     (report,) = unit.handle(CloseRound(0, 0))
-    assert report.numerator == pytest.approx(2 * (2.0 * 1 + 0.5 * 8))
+    assert report.numerator == pytest.approx(2.0 * 1 + 0.5 * 8)
 
 
 def test_a_unit_without_a_past_counts_the_queries_there_are():
