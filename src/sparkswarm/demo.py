@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 
@@ -161,30 +162,31 @@ def _watch(handle: Handle, batches: int, on_batch: OnBatch) -> list[Progress]:
 def _show(console: Console, scene: Scene, spark: SparkSession, folder: str) -> list[Progress]:
     """Run SWARM, in a live view where there is a terminal, else line by line."""
     handle = scene.start(spark, "swarm", folder, pace=1)
-    if not (console.is_interactive and sys.stdout.isatty()):
-        return _watch(handle, scene.batches, lambda _, status, seen: _say(console, status, seen))
+    if not _is_live(console):
+        return _watch(handle, scene.batches, lambda _, *now: _say(console, *now))
     waiting = f"Registering {QUERIES:,} queries (the first time, code is compiled as well) …"
     with Live(Text(waiting, style="dim"), console=console, auto_refresh=False) as live:
-
-        def on_batch(handle: Handle, status: Status, seen: list[Progress]) -> None:
-            live.update(_screen(scene, status, seen, handle.decisions(), console), refresh=True)
-
-        return _watch(handle, scene.batches, on_batch)
+        return _watch(
+            handle, scene.batches,
+            lambda *now: live.update(_screen(console, scene, *now), refresh=True),
+        )  # fmt: skip
 
 
 def _rival(console: Console, scene: Scene, spark: SparkSession, folder: str) -> list[Progress]:
     """Stream the same rows under a division of the space that never changes."""
+    console.print("The same rows, never rebalanced …", style="dim")
     handle = scene.start(spark, "static_uniform", folder, pace=0)
-    with console.status("The same rows, never rebalanced …") as line:
+    if not _is_live(console):
+        return _watch(handle, scene.batches, lambda _, *now: _say(console, *now))
+    with console.status("") as line:
+        return _watch(
+            handle, scene.batches,
+            lambda *now: line.update(f"batch {now[2][-1].batch + 1} of {scene.batches}"),
+        )  # fmt: skip
 
-        def on_batch(_: Handle, __: Status, seen: list[Progress]) -> None:
-            last = seen[-1]
-            line.update(
-                f"The same rows, never rebalanced: batch {last.batch + 1} of {scene.batches}, "
-                f"balance {last.balance:.2f}"
-            )
 
-        return _watch(handle, scene.batches, on_batch)
+def _is_live(console: Console) -> bool:
+    return console.is_interactive and sys.stdout.isatty()
 
 
 # -- what is shown ---------------------------------------------------------------------------
@@ -202,7 +204,7 @@ def _say(console: Console, status: Status, seen: list[Progress]) -> None:
 
 
 def _screen(
-    scene: Scene, status: Status, seen: list[Progress], decisions: list[Logged], console: Console
+    console: Console, scene: Scene, handle: Handle, status: Status, seen: list[Progress]
 ) -> Group:
     """Return the view after a batch; 23 lines on a small terminal."""
     width, room = console.width, max(4, min(12, console.height - 20))
@@ -230,16 +232,15 @@ def _screen(
         for (_, reason), count in sorted(status.quarantined.items())
     )
     sparks = Text.assemble((f"{last.balance:.2f}  ", "bold"), _sparks(seen, during, width - 12))
-    lines = Text("\n", no_wrap=True, overflow="ellipsis").join(
-        _in_words(entry) for entry in decisions[-room:]
-    )
+    newest = (_in_words(d) for d in reversed(handle.decisions()) if not d.what.startswith("ask"))
+    decisions = Text("\n").join(islice(newest, room))
     return Group(
         head,
         facts,
         Text(f"quarantined: {bad}", "dim", no_wrap=True, overflow="ellipsis"),
         _panel(_bars(last.busy, width - 4), "work of each executor in this batch"),
         _panel(sparks, "balance efficiency over the batches: mean work / most, 1 is perfect"),
-        _panel(lines, "last decisions, and why", room + 2),
+        _panel(decisions, "decisions and why, the newest first", room + 2),
     )
 
 
@@ -267,21 +268,17 @@ def _bars(busy: Sequence[float], width: int) -> Table:
 
 def _sparks(seen: Sequence[Progress], during: range, room: int) -> Text:
     """Return the balance of the last batches as bars; those in the hotspot in yellow."""
-    return Text.assemble(
-        *(
-            (SPARKS[min(7, int(p.balance * 8))], "yellow" if p.batch in during else "green")
-            for p in seen[-room:]
-        )
-    )
+    bars = [SPARKS[min(7, int(p.balance * 8))] for p in seen[-room:]]
+    styles = ["yellow" if p.batch in during else "green" for p in seen[-room:]]
+    return Text.assemble(*zip(bars, styles, strict=True))
 
 
 def _in_words(entry: Logged) -> Text:
     """Keep the first of several changes: a screen is no place for a log."""
     what, *more = entry.what.split("; ")
+    reason = entry.reason.split("; ")[0] if more else entry.reason
     also = f" and {len(more)} more" if more else ""
-    return Text.assemble(
-        (f"{entry.round:>3} ", "dim"), (what + also, "bold"), f": {entry.reason}"
-    )  # fmt: skip
+    return Text.assemble((f"{entry.round} ", "dim"), (what + also, "bold"), f": {reason}")
 
 
 def _summary(scene: Scene, swarm: list[Progress], static: list[Progress]) -> Group:

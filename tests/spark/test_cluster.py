@@ -12,7 +12,7 @@ import pyspark
 import pytest
 
 from .driver_main import WORKERS, Orders
-from .world import difference, expected, kill_group, make_world, matches_in
+from .world import difference, expected, kill_group, last_json, make_world, matches_in
 
 PATIENCE = 300
 """Seconds that anything may take."""
@@ -124,7 +124,7 @@ def drive(cluster, tmp_path, world, **more):
         kill_group(process)
     said = log.read_text()
     assert code == 0, said[-5000:]
-    return json.loads(said.splitlines()[-1])
+    return json.loads(last_json(said))
 
 
 def test_a_cluster_finds_all_matches_while_plans_and_executors_change(cluster, tmp_path):

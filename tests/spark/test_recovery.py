@@ -29,6 +29,7 @@ from .world import (
     difference,
     expected,
     kill_group,
+    last_json,
     make_world,
     matches_in,
 )
@@ -120,7 +121,7 @@ def test_workers_killed_within_a_batch_change_nothing(tmp_path):
     code, said = drive(orders, tmp_path)
     assert code == 0, said[-3000:]
     assert Path(orders.marker).exists()
-    assert json.loads(said.splitlines()[-1])["executors"] == [3, 4]
+    assert json.loads(last_json(said))["executors"] == [3, 4]
     assert_same_as_if_nothing_had_happened(tmp_path, world)
 
 

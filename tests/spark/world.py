@@ -734,3 +734,8 @@ def kill_group(process: Any) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def last_json(said: str) -> str:
+    """Return the last line of a driver's output that is its own; Spark may have the last word."""
+    return next(line for line in reversed(said.splitlines()) if line.startswith("{"))
