@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 DEMO = [sys.executable, "-c", "from sparkswarm.cli import app; app()", "demo", "--executors", "3"]
 
 
@@ -22,6 +24,7 @@ def test_the_demo_streams_on_spark_compares_and_sums_up():
         assert word not in done.stderr + done.stdout
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_the_demo_in_one_line():
     with subprocess.Popen(
         [*DEMO, "--seconds", "1000", "--no-compare"], stderr=subprocess.PIPE, text=True

@@ -47,8 +47,6 @@ HOTSPOT = "0.30,0.35,0.05,{share},{start},{stop},0.50,0.45"
 ROWS_OF_BARS, LINE_EVERY = 8, 5
 SPARKS = "▁▂▃▄▅▆▇█"
 
-OnBatch = Callable[[Handle, Status, list[Progress]], object]
-
 
 @dataclass(frozen=True)
 class Scene:
@@ -144,8 +142,8 @@ def _output_to(log: Path) -> Iterator[None]:
             os.close(old)
 
 
-def _watch(handle: Handle, batches: int, on_batch: OnBatch) -> list[Progress]:
-    """Call back after every batch of a run, and stop it after the last."""
+def _watch(handle: Handle, batches: int, on_batch: Callable[..., object]) -> list[Progress]:
+    """Call back with (handle, status, batches seen) after every batch; stop after the last."""
     seen: list[Progress] = []
     with handle:
         while not seen or seen[-1].batch < batches - 1:
@@ -189,9 +187,6 @@ def _is_live(console: Console) -> bool:
     return console.is_interactive and sys.stdout.isatty()
 
 
-# -- what is shown ---------------------------------------------------------------------------
-
-
 def _say(console: Console, status: Status, seen: list[Progress]) -> None:
     last = seen[-1]
     if len(seen) % LINE_EVERY == 1:
@@ -217,16 +212,10 @@ def _screen(
     else:
         head.append("the hotspot is gone", style="dim")
     facts = Table.grid(padding=(0, 3, 0, 0))
-    facts.add_row(
-        f"{last.points / last.seconds:,.0f} points/s",
-        f"{last.points:,} points in {last.seconds:.2f} s",
-        f"{status.matches:,} results so far",
-    )
-    facts.add_row(
-        f"{status.partitions} partitions",
-        f"{QUERIES:,} queries, {CHANGES:,} change",
-        f"{scene.executors} executors",
-    )
+    rate, size = last.points / last.seconds, f"{last.points:,} points in {last.seconds:.2f} s"
+    facts.add_row(f"{rate:,.0f} points/s", size, f"{status.matches:,} results so far")
+    known = f"{QUERIES:,} queries, {CHANGES:,} change"
+    facts.add_row(f"{status.partitions} partitions", known, f"{scene.executors} executors")
     bad = ", ".join(
         f"{count:,} {reason.split(' coordinate')[0].split(' the ')[0]}"
         for (_, reason), count in sorted(status.quarantined.items())
@@ -283,12 +272,10 @@ def _in_words(entry: Logged) -> Text:
 
 def _summary(scene: Scene, swarm: list[Progress], static: list[Progress]) -> Group:
     runs = {"SWARM": swarm, "static": static} if static else {"SWARM": swarm}
-    title = f"Measured on Spark: {scene.batches} batches of {POINTS:,} points, "
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("", no_wrap=True)
-    for measure in ("balance", "busiest"):
-        for name in runs:
-            table.add_column(f"{measure}\n{name}", justify="right", no_wrap=True)
+    for name in [f"{measure}\n{run}" for measure in ("balance", "busiest") for run in runs]:
+        table.add_column(name, justify="right", no_wrap=True)
     for phase, batches in scene.phases.items():
         those = [[p for p in run if p.batch in batches] for run in runs.values()]
         balances = [_mean(p.balance for p in run) for run in those]
@@ -302,7 +289,8 @@ def _summary(scene: Scene, swarm: list[Progress], static: list[Progress]) -> Gro
     )
     if static:
         note += " static: the same rows, the space divided evenly once (policy static_uniform)."
-    head = Text(f"\n{title}{scene.executors} executors", style="bold")
+    size = f"{scene.batches} batches of {POINTS:,} points, {scene.executors} executors"
+    head = Text(f"\nMeasured on Spark: {size}", style="bold")
     return Group(head, table, Text(note, style="dim"))
 
 
