@@ -379,3 +379,19 @@ def test_a_unit_without_a_past_counts_the_queries_there_are():
     unit = LoadBalancingUnit(0, plan.partitions, SwarmConfig(executors=1), lambda _: queries)
     unit.recount_queries()
     assert unit.statistics(plan.partitions[0].id).queries == 2
+
+
+def test_a_round_of_twice_the_usual_length_is_no_jump_of_the_load():
+    plan = Plan.initial(grid_of(8, 8), 1)
+    usual, stretched = (
+        LoadBalancingUnit(0, plan.partitions, SwarmConfig(executors=1)) for _ in range(2)
+    )
+    cells = np.full(100, 3, dtype=np.int32)
+    ids = np.full(100, plan.partitions[0].id)
+    for number in range(4):
+        usual.collect_points(ids, cells, cells)
+        (expected,) = usual.handle(CloseRound(0, number))
+        for _ in range(1 + number % 2):
+            stretched.collect_points(ids, cells, cells)
+        (report,) = stretched.handle(CloseRound(0, number, length=1.0 + number % 2))
+        assert report == expected

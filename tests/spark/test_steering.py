@@ -140,3 +140,16 @@ def test_a_plan_changed_by_hand_is_told_like_any_other():
     control = it.begin()
     assert len(control.changes) == 1
     assert it.plan.owned_by(0) == ()
+
+
+def test_units_hear_how_long_a_round_was():
+    it = steering(round_batches=1)
+    control = it.begin()
+    assert control.length == 1.0
+    it.digest(control, uneven(control))
+    it.digest(it.begin(), [])
+    assert it.begin().length == 2.0
+    clock = Clock()
+    by_time = steering(clock, round_seconds=10.0)
+    clock.now = 25.0
+    assert by_time.begin().length == 2.5

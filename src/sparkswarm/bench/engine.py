@@ -270,11 +270,14 @@ class _Bench:
         quiet = {"round_batches": 10**6}
         holder["handle"] = self.start(inputs, False, executors, sink, quiet)
         holder["handle"].await_termination()
-        seconds = dict(enumerate(_batch_seconds(holder["handle"])))
-        timed = [batch for batch in seconds if batch >= WARM_UP]
-        with_move = [seconds[batch] for batch in timed if batch in moves]
-        without = [seconds[batch] for batch in timed if batch not in moves]
-        return median(with_move) / median(without) - 1 if with_move and without else 0.0
+        seconds = _batch_seconds(holder["handle"])
+        # Each beside its neighbours, because a machine's pace changes within a run.
+        ratios = [
+            2 * seconds[batch] / (seconds[batch - 1] + seconds[batch + 1])
+            for batch in moves
+            if WARM_UP < batch < len(seconds) - 1
+        ]
+        return median(ratios) - 1 if ratios else 0.0
 
     def memory(self, queries: int) -> dict[str, float]:
         """Register many queries and match points against them, watching the memory."""

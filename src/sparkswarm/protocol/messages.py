@@ -30,11 +30,15 @@ class CloseRound:
         The round that ended.
     busy
         Seconds that this executor worked in it, if the runtime measures that.
+    length
+        How long it was, as a multiple of the usual: where rounds end at the borders of
+        batches, some are longer, and that more arrived in them is no news.
     """
 
     to: Address
     round: int
     busy: float | None = None
+    length: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,10 @@ class Statistics:
         self.values[:, N] -= gone.values[:, N]
         self.values[:, CHECKS] -= gone.values[:, CHECKS]
 
+    def stretch_round(self, factor: float) -> None:
+        """Count what arrived this round as if the round had been so many times as long."""
+        self.values[:, [N_NEW, CHECKS_NEW]] *= factor
+
     def close_round(self, fade: float = HALVE, forget_jumps: bool = False) -> RoundTotals:
         """Fold the collectors into the statistics and reset them: Algorithm 2, updateStat.
 

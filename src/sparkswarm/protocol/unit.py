@@ -212,6 +212,8 @@ class LoadBalancingUnit:
         self._pending = None
         points = checks = 0.0
         for held in self._held.values():
+            if message.length != 1.0:
+                held.statistics.stretch_round(1.0 / message.length)
             totals = held.statistics.close_round(
                 self._config.fade, forget_jumps=self._config.cost_model == "work"
             )

@@ -86,7 +86,8 @@ class Balance:
                 else:
                     said.append(answer)
         if control.closes is not None:
-            said += self._unit.handle(CloseRound(self._executor, control.closes))
+            close = CloseRound(self._executor, control.closes, length=control.length)
+            said += self._unit.handle(close)
         state = {str(key): values for key, values in self._unit.state().items()}
         return Said(tuple(said), parcels, self._leave("state", state))
 

@@ -30,6 +30,8 @@ class Control:
         Spark any worker may do any executor's work.
     closes
         The round that ends with this batch; None where it goes on.
+    length
+        How long that round was, as a multiple of the usual.
     changes
         How the plan changed since the batch before.
     messages
@@ -42,6 +44,7 @@ class Control:
 
     prices: tuple[float, float]
     closes: int | None = None
+    length: float = 1.0
     changes: tuple[Change, ...] = ()
     messages: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
     parcels: Mapping[int, tuple[FileRef, ...]] = field(default_factory=dict)

@@ -90,11 +90,9 @@ class Steering:
     def begin(self) -> Control:
         """Return what the next batch's tasks must know, and take it for told."""
         self._batches += 1
-        due = (
-            self._batches >= self._config.round_batches
-            if self._config.round_batches
-            else self._clock() - self._began >= self._config.round_seconds
-        )
+        usual = self._config.round_batches or self._config.round_seconds
+        so_far = self._batches if self._config.round_batches else self._clock() - self._began
+        due = so_far >= usual
         # Costs reported while someone is about to give load away would be outdated at once.
         closes = self.round if due and not self._outbox else None
         if closes is not None:
@@ -103,6 +101,7 @@ class Steering:
         control = Control(
             self._prices,
             closes,
+            so_far / usual if closes is not None and usual else 1.0,
             tuple(self._changes),
             {m: tuple(messages) for m, messages in self._outbox.items()},
             {m: tuple(refs) for m, refs in self._parcels.items()},
