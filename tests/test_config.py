@@ -12,11 +12,27 @@ from sparkswarm.config import SwarmConfig, settings_table
 from sparkswarm.errors import ConfigError
 from sparkswarm.protocol.geometry import Bounds
 
-WHOLE = {"executors": (1, 100_000), "beta": (1, None), "moves_per_round": (0, None)}
+WHOLE = {
+    "round_batches": (0, None),
+    "keep_batches": (2, None),
+    "executors": (1, 100_000),
+    "beta": (1, None),
+    "moves_per_round": (0, None),
+}
 WHOLE |= {"receivers": (0, None), "merge_every": (0, None)}
-FRACTIONS = {"min_gain": (0.0, 1.0), "fade": (0.0, 1.0), "payback_rounds": (0.0, None)}
+FRACTIONS = {
+    "round_seconds": (0, None),
+    "late_seconds": (0, None),
+    "min_gain": (0.0, 1.0),
+    "fade": (0.0, 1.0),
+    "payback_rounds": (0.0, None),
+}
 NUMBERS: dict[str, tuple[float, float | None]] = {**WHOLE, **FRACTIONS}
-CHOICES = {"cost_model": ("work", "paper"), "decision": ("gain", "five_stages")}
+CHOICES = {
+    "policy": ("swarm", "static_uniform", "static_history", "replicated", "hash_cell"),
+    "cost_model": ("work", "paper"),
+    "decision": ("gain", "five_stages"),
+}
 
 
 def make(name: str, value: object) -> SwarmConfig:
@@ -115,13 +131,13 @@ def test_every_choice_is_allowed(name: str) -> None:
         assert getattr(make(name, choice), name) == choice
 
 
-@pytest.mark.parametrize("value", ["", "WORK", "swarm", None, 1, True, ["work"]])
+@pytest.mark.parametrize("value", ["", "WORK", "bees", None, 1, True, ["work"]])
 @pytest.mark.parametrize("name", CHOICES)
 def test_what_is_no_choice_is_refused_with_the_choices(name: str, value: object) -> None:
-    first, second = CHOICES[name]
+    allowed = " or ".join(map(repr, CHOICES[name]))
     with pytest.raises(ConfigError) as error:
         make(name, value)
-    assert str(error.value) == f"{name} must be {first!r} or {second!r}, got {value!r}"
+    assert str(error.value) == f"{name} must be {allowed}, got {value!r}"
 
 
 def test_a_switch_is_on_or_off() -> None:

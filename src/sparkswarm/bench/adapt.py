@@ -482,7 +482,13 @@ def main(order_file: str) -> None:
     )
     try:
         first = settings.policies[0]
-        run_policy(spark, folder, settings, SwarmConfig(policy=first, **config), WARM_UP)
+        run_policy(
+            spark,
+            folder,
+            settings,
+            SwarmConfig(policy=first, **config),
+            min(WARM_UP, settings.batches),
+        )
         series = [
             run_policy(
                 spark, folder, settings, SwarmConfig(policy=policy, **config), settings.batches,
