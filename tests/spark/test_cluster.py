@@ -135,6 +135,7 @@ def test_a_cluster_finds_all_matches_while_plans_and_executors_change(cluster, t
     assert not difference(matches_in(tmp_path / "out"), expected(world).matches)
 
 
+@pytest.mark.long
 def test_a_cluster_loses_python_workers_and_nothing_else(cluster, tmp_path):
     world = make_world(82, batches=4)
     said = drive(cluster, tmp_path, world, executors=4, kill=WORKERS, batch=2)

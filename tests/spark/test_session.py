@@ -13,6 +13,8 @@ import sys
 import pytest
 
 SOCKET = "spark.python.unix.domain.socket.enabled"
+BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+BUFFER = "spark.buffer.size"
 REUSE = "spark.python.worker.reuse"
 OPTIONS = {
     "spark.ui.enabled": False,
@@ -92,6 +94,8 @@ def test_what_a_foreign_session_lacks_is_found_and_said_once(report):
         "PYSPARK_PYTHON": (report["other"], sys.executable, False),
         SOCKET: ("false", "true", False),
         REUSE: ("false", "true", False),
+        BYTES: ("64MB", "2147483647", True),
+        BUFFER: ("65536", "1048576", False),
     }
     (warning,) = foreign["warnings"]
     for finding in foreign["findings"]:
