@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pyspark import TaskContext
 
 from sparkswarm.errors import StoreError
 from sparkswarm.protocol.geometry import FloatArray, IntArray, QueryCells
@@ -135,10 +134,7 @@ class Balance:
         return self._leave(f"parcel-{takeover.to}", arrays)
 
     def _leave(self, name: str, arrays: dict[str, FloatArray]) -> FileRef:
-        context = TaskContext.get()
-        attempt = context.taskAttemptId() if context else 0
-        where = f"soft/{self._at.briefing.epoch.batch + 1:012d}-m{self._executor}-{name}"
-        name = f"{where}-{self._at.briefing.attempt}-{attempt}.arrow"
+        name = self._at.name_file("soft", f"m{self._executor}-{name}")
         return self._at.briefing.files.write(name, pack(arrays), durable=False)
 
     def _read(self, ref: FileRef | None) -> dict[str, npt.NDArray[Any]] | None:

@@ -24,9 +24,10 @@ from sparkswarm.errors import StoreError
 from sparkswarm.spark.briefing import Briefing, ExecutorReport, Reports, RouteReport
 from sparkswarm.spark.execute import execute
 from sparkswarm.spark.operations import apply_operations
+from sparkswarm.spark.parcels import OPERATION, POINTS
 from sparkswarm.spark.planner import Planner
 from sparkswarm.spark.quarantine import folder_of
-from sparkswarm.spark.route import OPERATION, POINTS, route
+from sparkswarm.spark.route import route
 from sparkswarm.spark.status import Progress
 from sparkswarm.store.epochs import BEFORE_ALL, Commit, Epoch, Epochs
 from sparkswarm.store.files import Files
@@ -71,6 +72,7 @@ class Batches:
         self._reports = reports
         self._config = config
         self._form = form
+        self._last: Commit | None = None
 
     def run(
         self, batch: DataFrame, number: int, sink: Callable[[DataFrame, int], None] | None
@@ -104,14 +106,17 @@ class Batches:
         reports = self._reports.of(number)
         executed = [r for r in reports if isinstance(r, ExecutorReport)]
         clock = max([commit.clock, *(r.clock for r in executed)])
-        self._epochs.commit(Commit(number, epoch.plan, briefing.epoch.manifest, clock))
+        self._last = Commit(number, epoch.plan, briefing.epoch.manifest, clock)
+        self._epochs.commit(self._last)
         self._planner.digest(briefing.control, executed)
         routes = [r for r in reports if isinstance(r, RouteReport)]
         return Progress.of(epoch, executed, routes, time.monotonic() - began)
 
     def _epoch(self, number: int) -> tuple[Epoch, Commit]:
         """Return what fixes the batch, durable, and what came before it."""
-        commit = self._epochs.commit_of(number - 1) if number > BEFORE_ALL else None
+        commit = self._last
+        if commit is None or commit.batch != number - 1:
+            commit = self._epochs.commit_of(number - 1) if number > BEFORE_ALL else None
         epoch = self._epochs.epoch_of(number)
         if commit is None and number > BEFORE_ALL:
             last = self._epochs.last_commit()

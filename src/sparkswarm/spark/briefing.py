@@ -148,6 +148,11 @@ class ExecutorReport:
         return "execute", self.executor
 
 
+def batch_prefix(folder: str, batch: int) -> str:
+    """Return how the names of a batch's files begin; those of earlier batches sort before it."""
+    return f"{folder}/{batch + 1:012d}"
+
+
 Report = RouteReport | ExecutorReport
 
 

@@ -7,7 +7,6 @@ to a batch, and says the same when the batch runs again.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -27,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from sparkswarm.errors import InputError
+from sparkswarm.spark.parcels import to_bytes
 
 ID, X, Y, TIME, OPERATIONS = "__id", "__x", "__y", "__time", "__operations"
 """Our own names while rows travel; nobody's column is called so."""
@@ -179,20 +179,6 @@ def _pack_operations(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
                 batch = batch.set_column(at, batch.schema.field(at), order)
                 first += batch.num_rows
             yield pa.record_batch({OPERATIONS: pa.array([to_bytes(batch)], pa.binary())})
-
-
-def to_bytes(rows: pa.RecordBatch | pa.Table) -> bytes:
-    """Return rows as the bytes of an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write(rows)
-    return sink.getvalue().to_pybytes()
-
-
-def from_bytes(content: Iterable[pa.Buffer]) -> pa.Table:
-    """Return the rows of several Arrow streams of one schema, one after another."""
-    batches = list(itertools.chain.from_iterable(map(pa.ipc.open_stream, content)))
-    return pa.Table.from_batches(batches)
 
 
 def column_of(frame: DataFrame, name: str) -> Column:

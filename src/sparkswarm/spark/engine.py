@@ -23,7 +23,7 @@ from sparkswarm.policies.policy import History
 from sparkswarm.protocol.messages import Logged
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.batch import Batches, Form
-from sparkswarm.spark.briefing import Reports
+from sparkswarm.spark.briefing import Reports, batch_prefix
 from sparkswarm.spark.columns import (
     ID,
     QUERY_ID,
@@ -234,9 +234,9 @@ class _Run:
         self.plan = self.planner.plan
         if number % CLEAN_EVERY == 0:
             self.epochs.clean()
-            # The next batch needs what this one left; names begin with the batch after.
-            old = [n for n in self.files.names("soft") if int(n[5:17]) <= number]
-            self.files.delete(old)
+            # The next batch needs what this one left.
+            this = batch_prefix("soft", number)
+            self.files.delete(n for n in self.files.names("soft") if n < this)
         logger.info(
             "batch %d: %d points, %d results in %.3f s, balance %.2f",
             number, progress.points, progress.matches, progress.seconds, progress.balance,

@@ -9,7 +9,7 @@ may run anywhere; losing it costs one less informed round.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,10 @@ from sparkswarm.apps.range_index import match
 from sparkswarm.protocol.global_index import RoutedPoints
 from sparkswarm.spark.balance import Balance, Said
 from sparkswarm.spark.briefing import ExecutorReport, Report
-from sparkswarm.spark.columns import ID, TIME, X, Y, from_bytes
-from sparkswarm.spark.route import grouped
+from sparkswarm.spark.columns import ID, TIME, X, Y
+from sparkswarm.spark.parcels import Task, from_bytes
+from sparkswarm.spark.route import CHUNK, grouped
 from sparkswarm.spark.worker import Desk, desk
-
-CHUNK = 131_072
-"""Points matched at once, where they have few matches each."""
 
 LOT = 24 * CHUNK
 """Bytes of parcels taken together: about so many points."""
@@ -69,7 +67,7 @@ def execute(
 
 def _task(
     briefing: bytes, reports: Accumulator[list[Report]], keep: tuple[str, ...], names: list[str]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+) -> Task:
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work: _Work | None = None
         for executor, points in _lots(batches):

@@ -9,21 +9,32 @@ driver learns the names of the files, nothing else.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import Accumulator, TaskContext
+from pyspark import Accumulator
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.protocol.geometry import CellRect, Fault
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.spark.briefing import Report, RouteReport
-from sparkswarm.spark.columns import OPERATION_COLUMNS, from_bytes, to_bytes
+from sparkswarm.spark.columns import OPERATION_COLUMNS
+from sparkswarm.spark.parcels import (
+    EFFECT,
+    PARCELS,
+    SAID,
+    Parcel,
+    Task,
+    from_bytes,
+    nulls,
+    parcels,
+    to_bytes,
+)
 from sparkswarm.spark.quarantine import (
     DUPLICATE_ID,
     FAULT_REASONS,
@@ -51,11 +62,6 @@ WRITTEN = "what STRING, number BIGINT, value STRING"
 LEDGER, PARTITION, NEWS = "ledger", "partition", "news"
 """What the job says it has written."""
 
-STEP = "kind TINYINT, target INT, rows BINARY"
-EFFECT, SAID = 2, 3
-"""The kinds of rows between the steps: what partitions must do, and what was written."""
-
-
 # -- as they are read ------------------------------------------------------------------------
 
 
@@ -71,9 +77,9 @@ def deal_operations(
     boxes = _boxes(rows)
     placed = at.grid.place_queries(*np.ascontiguousarray(boxes.T))
     has_box = op != Op.UNREGISTER
-    null_id, null_value = _nulls(rows, "id"), np.zeros(rows.num_rows, dtype=bool)
+    null_id, null_value = nulls(rows, "id"), np.zeros(rows.num_rows, dtype=bool)
     for edge in EDGES:
-        null_value |= _nulls(rows, edge)
+        null_value |= nulls(rows, edge)
     reasons = first_reason(
         rows.num_rows,
         [
@@ -96,10 +102,6 @@ def deal_operations(
 
 def _boxes(rows: pa.Table) -> npt.NDArray[np.float64]:
     return np.stack([rows.column(e).to_numpy(zero_copy_only=False) for e in EDGES], axis=1)
-
-
-def _nulls(rows: pa.Table, name: str) -> npt.NDArray[np.bool_]:
-    return pc.is_null(rows.column(name)).to_numpy(zero_copy_only=False)
 
 
 def _operations(rows: pa.Table) -> Operations:
@@ -125,7 +127,7 @@ def apply_operations(
     effects = (
         operations.select("target", "rows")
         .repartitionById(len(manifest.ledger), F.col("target"))
-        .mapInArrow(_settle_task(briefing, reports), STEP)
+        .mapInArrow(_settle_task(briefing, reports), PARCELS)
     )
     written = (
         effects.repartitionById(executors, F.col("target"))
@@ -157,19 +159,16 @@ def _ref(ref: FileRef | None) -> list[Any] | None:
     return [ref.name, ref.rows, ref.size, ref.crc] if ref else None
 
 
-Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
 def _settle_task(briefing: bytes, reports: Accumulator[list[Report]]) -> Task:
     """First step: the task of a ledger bucket."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parcels = [batch for batch in batches if batch.num_rows]
-        if not parcels:
+        received = [batch for batch in batches if batch.num_rows]
+        if not received:
             return
         at = desk(briefing)
-        number = parcels[0].column("target")[0].as_py()
-        table = from_bytes(v.as_buffer() for batch in parcels for v in batch.column("rows"))
+        number = received[0].column("target")[0].as_py()
+        table = from_bytes(v.as_buffer() for batch in received for v in batch.column("rows"))
         operations = _operations(table.combine_chunks())
         files = at.briefing.epoch.manifest.ledger[number]
         settled = settle(
@@ -194,8 +193,8 @@ def _settle_task(briefing: bytes, reports: Accumulator[list[Report]]) -> Task:
             base = _write(at, "ledger", f"b{number}-base", settled.base)
         delta = _write(at, "ledger", f"b{number}-delta", settled.delta)
         said = {"base": _ref(base), "delta": _ref(delta)}
-        yield _step([(SAID, 0, json.dumps([LEDGER, number, said]).encode())])
-        yield _step(list(_effects(at, settled.removed, settled.added)))
+        yield parcels([(SAID, 0, json.dumps([LEDGER, number, said]).encode())])
+        yield parcels(_effects(at, settled.removed, settled.added))
 
     return task
 
@@ -213,18 +212,10 @@ def _write(at: Desk, folder: str, name: str, bucket: Bucket) -> FileRef | None:
     if not rows:
         return None
     content = pack({**bucket.queries._asdict(), "registered": bucket.registered})
-    return at.briefing.files.write(_name(at, folder, name), content, rows)
+    return at.briefing.files.write(at.name_file(folder, name), content, rows)
 
 
-def _name(at: Desk, folder: str, name: str) -> str:
-    """Return a file name that no other attempt uses."""
-    context = TaskContext.get()
-    attempt = context.taskAttemptId() if context else 0
-    batch = at.briefing.epoch.batch + 1
-    return f"{folder}/{batch:012d}-{name}-{at.briefing.attempt}-{attempt}.arrow"
-
-
-def _effects(at: Desk, removed: Queries, added: Queries) -> Iterator[tuple[int, int, bytes]]:
+def _effects(at: Desk, removed: Queries, added: Queries) -> Iterator[Parcel]:
     """Yield what each executor's partitions must take out and put in."""
     queries = Queries.joined([removed, added])
     is_added = np.arange(len(queries.ids)) >= len(removed.ids)
@@ -245,17 +236,6 @@ def _effects(at: Desk, removed: Queries, added: Queries) -> Iterator[tuple[int, 
     )
     for m in np.unique(writer):
         yield EFFECT, int(m), to_bytes(table.filter(pa.array(writer == m)))
-
-
-def _step(rows: list[tuple[int, int, bytes]]) -> pa.RecordBatch:
-    kind, target, content = zip(*rows, strict=True) if rows else ((), (), ())
-    return pa.record_batch(
-        {
-            "kind": pa.array(kind, pa.int8()),
-            "target": pa.array(target, pa.int32()),
-            "rows": pa.array(content, pa.binary()),
-        }
-    )
 
 
 def _write_task(briefing: bytes) -> Task:
@@ -303,7 +283,7 @@ def _write_partitions(at: Desk, effects: pa.Table) -> list[tuple[str, int, str]]
         said.append(_write_partition(at, by_id[key], removed, added))
     cells = queries.placed(at.grid)
     content = pack({"partition": partition, "added": is_added.view(np.uint8), **_edges(cells)})
-    news = at.briefing.files.write(_name(at, "soft", "news"), content, durable=False)
+    news = at.briefing.files.write(at.name_file("soft", "news"), content, durable=False)
     return [*said, (NEWS, 0, json.dumps(_ref(news)))]
 
 
@@ -316,11 +296,11 @@ def _write_partition(
 ) -> tuple[str, int, str]:
     pieces = at.pieces(partition.id)
     new = changed(pieces, at.grid, partition.cells, removed, added, at.briefing.purge_before)
-    base = at.briefing.epoch.manifest.partitions[partition.id][0].files.base
-    delta = None
     kind = "base" if isinstance(new, Base) else "delta"
-    name = _name(at, "segments", f"p{partition.id}-{kind}")
+    name = at.name_file("segments", f"p{partition.id}-{kind}")
     ref = at.briefing.files.write(name, new.to_bytes(), len(new.index.ids))
-    base, delta = (ref, None) if kind == "base" else (base, ref)
+    # A delta is one of the only piece's base; a base replaces all pieces.
+    kept = at.briefing.epoch.manifest.partitions[partition.id][0].files.base
+    base, delta = (ref, None) if kind == "base" else (kept, ref)
     said = {"cells": list(partition.cells), "base": _ref(base), "delta": _ref(delta)}
     return PARTITION, partition.id, json.dumps(said)

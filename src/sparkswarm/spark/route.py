@@ -7,7 +7,7 @@ goes through Spark's shuffle as one row, which is many times faster than as a hu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,18 @@ from sparkswarm.protocol._compiled import compiled
 from sparkswarm.protocol.geometry import Fault, IntArray
 from sparkswarm.protocol.global_index import IdArray
 from sparkswarm.spark.briefing import Report, RouteReport
-from sparkswarm.spark.columns import ID, OPERATIONS, TIME, X, Y, from_bytes, to_bytes
+from sparkswarm.spark.columns import ID, OPERATIONS, TIME, X, Y
 from sparkswarm.spark.operations import deal_operations
+from sparkswarm.spark.parcels import (
+    OPERATION,
+    PARCELS,
+    POINTS,
+    Task,
+    from_bytes,
+    nulls,
+    parcels,
+    to_bytes,
+)
 from sparkswarm.spark.quarantine import (
     FAULT_REASONS,
     NULL_ID,
@@ -33,20 +43,13 @@ from sparkswarm.spark.quarantine import (
 )
 from sparkswarm.spark.worker import Desk, desk
 
-ROUTED = "kind TINYINT, target INT, rows BINARY"
-ROUTED_SCHEMA = pa.schema([("kind", pa.int8()), ("target", pa.int32()), ("rows", pa.binary())])
-
-POINTS, OPERATION = 0, 1
-"""The kinds of parcels: points for an executor, operations for a bucket of the ledger."""
-
 CHUNK = 131_072
-"""Rows routed at once: enough to make large parcels, few enough to stay in the cache."""
+"""Rows routed, and points matched, at once: enough to make large parcels, few enough to stay in
+the cache."""
 
 PARCEL = 200_000
 """Bytes of a parcel, more or less. Spark sends parcels to Python by up to ten thousand in one
 Arrow batch, which must stay below two gigabytes whatever the size of the micro-batch."""
-
-Parcel = tuple[int, int, bytes | None]
 
 
 def route(
@@ -68,12 +71,10 @@ def route(
     names
         What the user calls the columns, for the quarantine.
     """
-    return batch.mapInArrow(_task(briefing, reports, names), ROUTED)
+    return batch.mapInArrow(_task(briefing, reports, names), PARCELS)
 
 
-def _task(
-    briefing: bytes, reports: Accumulator[list[Report]], names: dict[str, str]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(briefing: bytes, reports: Accumulator[list[Report]], names: dict[str, str]) -> Task:
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         at = desk(briefing)
         context = TaskContext.get()
@@ -82,7 +83,7 @@ def _task(
         points = operations = 0
         if number == 0:
             # So that every executor has a first parcel to know itself by, points or none.
-            yield _rows([(POINTS, m, None) for m in range(at.briefing.epoch.plan.executors)])
+            yield parcels([(POINTS, m, None) for m in range(at.briefing.epoch.plan.executors)])
         for chunk in _chunks(batches):
             if OPERATIONS in chunk.column_names:
                 packed = chunk.column(OPERATIONS).drop_null()
@@ -91,12 +92,12 @@ def _task(
                     table = from_bytes(value.as_buffer() for value in packed)
                     good, dealt = deal_operations(at, table, quarantine)
                     operations += good
-                    yield _rows([(OPERATION, bucket, rows) for bucket, rows in dealt])
+                    yield parcels([(OPERATION, bucket, rows) for bucket, rows in dealt])
                 chunk = chunk.drop_columns([OPERATIONS])
             if chunk.num_rows:
                 good, dealt = _deal_points(at, chunk, quarantine, names)
                 points += good
-                yield _rows([(POINTS, executor, rows) for executor, rows in dealt])
+                yield parcels([(POINTS, executor, rows) for executor, rows in dealt])
         quarantine.write()
         reports.add(
             [RouteReport(at.briefing.epoch.batch, number, points, operations, quarantine.faults())]
@@ -105,22 +106,15 @@ def _task(
     return task
 
 
-def _rows(parcels: list[Parcel]) -> pa.RecordBatch:
-    columns = zip(*parcels, strict=True) if parcels else ((), (), ())
-    arrays = [
-        pa.array(list(column), field.type)
-        for column, field in zip(columns, ROUTED_SCHEMA, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=ROUTED_SCHEMA)
-
-
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
+    rows = 0
     for batch in batches:
         waiting.append(batch)
-        if sum(b.num_rows for b in waiting) >= CHUNK:
+        rows += batch.num_rows
+        if rows >= CHUNK:
             yield pa.Table.from_batches(waiting)
-            waiting = []
+            waiting, rows = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting)
 
@@ -135,14 +129,14 @@ def _deal_points(
     lacking = [name for name in (ID, TIME) if name in points.column_names]
     if any(points.column(name).null_count for name in lacking) or (owners < 0).any():
         faults = at.grid.point_faults(x, y)
-        null_value = _nulls(points, X) | _nulls(points, Y)
+        null_value = nulls(points, X) | nulls(points, Y)
         reasons = first_reason(
             len(x),
             [
-                (_nulls(points, ID), NULL_ID),
+                (nulls(points, ID), NULL_ID),
                 (null_value, NULL_VALUE),
                 *((faults == fault, FAULT_REASONS[fault]) for fault in Fault if fault),
-                *([(_nulls(points, TIME), NULL_TIME)] if TIME in lacking else []),
+                *([(nulls(points, TIME), NULL_TIME)] if TIME in lacking else []),
             ],
         )
         bad = np.flatnonzero(reasons != None)  # noqa: E711 (elementwise)
@@ -162,10 +156,6 @@ def _deal_points(
 def _doubles(rows: pa.Table, name: str) -> npt.NDArray[np.float64]:
     """Return a column as an array, NaN where it is null."""
     return rows.column(name).to_numpy(zero_copy_only=False)
-
-
-def _nulls(rows: pa.Table, name: str) -> npt.NDArray[np.bool_]:
-    return pc.is_null(rows.column(name)).to_numpy(zero_copy_only=False)
 
 
 @compiled

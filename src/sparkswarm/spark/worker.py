@@ -13,13 +13,14 @@ from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+from pyspark import TaskContext
 
 from sparkswarm.apps.range_index import build_index, match
 from sparkswarm.policies.policy import Policy, make_policy
 from sparkswarm.protocol.geometry import CellRect, QueryCells
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.statistics import Statistics
-from sparkswarm.spark.briefing import Briefing
+from sparkswarm.spark.briefing import Briefing, batch_prefix
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.segments import NO_BASE, NO_DELTA, Base, Delta, Stored, live_queries
 
@@ -57,6 +58,13 @@ class Desk:
         for slot, partition in enumerate(plan.partitions):
             slots[partition.id] = slot
         return slots
+
+    def name_file(self, folder: str, name: str) -> str:
+        """Return a name that no other attempt at this batch uses; it begins with the batch."""
+        context = TaskContext.get()
+        attempt = context.taskAttemptId() if context else 0
+        begin = batch_prefix(folder, self.briefing.epoch.batch)
+        return f"{begin}-{name}-{self.briefing.attempt}-{attempt}.arrow"
 
     def pieces(self, partition_id: int) -> list[Stored]:
         """Return what is stored of a partition."""

@@ -8,7 +8,6 @@ batch that runs again runs the same. A *commit* names the manifest after the bat
 from __future__ import annotations
 
 import json
-import logging
 import re
 import zlib
 from dataclasses import dataclass
@@ -18,8 +17,6 @@ from sparkswarm.errors import ConfigError, PlanError, StoreError
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.files import Files
 from sparkswarm.store.manifest import Manifest
-
-logger = logging.getLogger(__name__)
 
 FORMAT = 1
 """Counts changes to what is written that older or newer code would misread."""

@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sparkswarm.apps.range_index import NEVER as NEVER
 from sparkswarm.protocol.geometry import FloatArray, Grid, QueryCells
 from sparkswarm.protocol.global_index import IdArray
-
-NEVER = np.iinfo(np.int64).max
-"""The expiry of a query that does not expire."""
 
 
 class Op(IntEnum):
