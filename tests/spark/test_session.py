@@ -16,6 +16,10 @@ SOCKET = "spark.python.unix.domain.socket.enabled"
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 BUFFER = "spark.buffer.size"
 REUSE = "spark.python.worker.reuse"
+LOG = "spark.sql.streaming.checkpointFileManagerClass"
+FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 OPTIONS = {
     "spark.ui.enabled": False,
     "spark.log.level": "ERROR",
@@ -96,6 +100,7 @@ def test_what_a_foreign_session_lacks_is_found_and_said_once(report):
         REUSE: ("false", "true", False),
         BYTES: ("64MB", "2147483647", True),
         BUFFER: ("65536", "1048576", False),
+        LOG: ("", FILES, True),
     }
     (warning,) = foreign["warnings"]
     for finding in foreign["findings"]:
@@ -166,7 +171,15 @@ def _main(other: str) -> None:
     sparkswarm.check_session(spark)
     result["defaults"] = {"same": same, **told(spark)}
     entries = spark._jvm.org.apache.spark.internal.config.ConfigEntry
-    result["unknown"] = [p.name for p in PROPERTIES if entries.findEntry(p.name) is None]
+    # Spark reads this one, and tests its value, without registering it.
+    log = spark._jvm.org.apache.spark.sql.internal.SQLConf.STREAMING_CHECKPOINT_FILE_MANAGER_CLASS()
+    unregistered = {log.parent().key()}
+    spark._jvm.java.lang.Class.forName(FILES)
+    result["unknown"] = [
+        p.name
+        for p in PROPERTIES
+        if p.name not in unregistered and entries.findEntry(p.name) is None
+    ]
     spark.stop()
 
     spark = sparkswarm.session(config={**OPTIONS, REUSE: True})

@@ -50,7 +50,8 @@ _MAX_COLUMNS = 1 << 24
 _CLASSES = 25
 """Classes of width, each half of the one before; the last has all that is smaller still."""
 _CELLS_A_QUERY = 8
-"""A level with more cells than this for each of its rectangles keeps them in a hash table."""
+"""A level with more cells than this for each of its rectangles keeps them in a hash table, of
+half as many buckets or more."""
 _FOLD = 16
 """A level with this many times fewer rectangles than a coarser one is folded into it."""
 _SECTIONED = 128
@@ -285,7 +286,7 @@ def _choose_levels(boxes: FloatArray, region: FloatArray) -> tuple[IntArray, Flo
         shift = 0
         if buckets > _CELLS_A_QUERY * total[at]:
             shift = 63
-            while (1 << (64 - shift)) < 2 * total[at]:
+            while (1 << (64 - shift)) < _CELLS_A_QUERY // 2 * total[at]:
                 shift -= 1
             buckets = 1 << (64 - shift)
         levels[level, _SCALE_X] = scale_x
@@ -625,13 +626,32 @@ def match(
     base, delta = _frozen(base), _frozen(delta)
     if len(which) >= _SORT_FROM:
         which = _readonly(_by_place(x, y, which, base), np.int64)
-    n = len(which)
-    counts, checks = np.zeros(n, np.int32), np.zeros(n, np.int32)
-    most = _most(x, y, which, base, delta) + 1
+    points = (x, y, times, now, which)
+    checks = np.zeros(len(which), np.int32)
+    counts, ids = _matched(points, base, gone, checks, room)
+    if len(delta.ids):
+        new_counts, new_ids = _matched(points, delta, gone[:0], checks)
+        if len(new_ids):
+            ids = _interleaved(counts, ids, new_counts, new_ids)
+            counts += new_counts
+    return Matches(which, counts, checks, ids)
+
+
+def _matched(
+    points: tuple[FloatArray, FloatArray, LongArray, int, LongArray],
+    index: RangeIndex,
+    dead: ByteArray,
+    checks: IntArray,
+    room: LongArray | None = None,
+) -> tuple[IntArray, LongArray]:
+    """Match points against one index; return counts and ids, and add to the checks."""
+    x, y, _, _, which = points
+    counts = np.zeros(len(which), np.int32)
+    most = 1 + _most(x, y, which, index.origin, index.levels, index.starts)
     # Room for all that may match: what is not written to takes no memory.
     ids = np.empty(most, np.int64) if room is None or len(room) < most else room
-    end = _match(x, y, times, now, which, base, gone, delta, counts, checks, ids)
-    return Matches(which, counts, checks, ids[:end])
+    arguments: list[Any] = [*points, *index, dead, counts, checks, ids]
+    return counts, ids[: _match(*arguments)]
 
 
 def _check(
@@ -676,7 +696,7 @@ def _by_place(x: FloatArray, y: FloatArray, which: LongArray, index: RangeIndex)
     keys = np.empty(len(which), np.int32)
     begins = np.zeros(_RUNS + 1, np.int64)
     for i in range(len(which)):
-        bucket = _find_bucket(x[which[i]], y[which[i]], index.origin, index.levels[main])
+        bucket = _find_bucket(x[which[i]], y[which[i]], index.origin, index.levels, main)
         keys[i] = (bucket - first) >> shift
         begins[keys[i] + 1] += 1
     for k in range(_RUNS):
@@ -690,35 +710,25 @@ def _by_place(x: FloatArray, y: FloatArray, which: LongArray, index: RangeIndex)
 
 @compiled
 def _most(
-    x: FloatArray, y: FloatArray, which: LongArray, base: RangeIndex, delta: RangeIndex
-) -> int:
+    x: FloatArray, y: FloatArray, which: LongArray,
+    origin: FloatArray, levels: FloatArray, starts: IntArray,
+) -> int:  # fmt: skip
     """Return how many ids the points can find at most."""
     most = 0
     for i in range(len(which)):
-        px, py = x[which[i]], y[which[i]]
-        most += _most_of(px, py, base.origin, base.levels, base.starts)
-        if len(delta.ids):
-            most += _most_of(px, py, delta.origin, delta.levels, delta.starts)
+        for k in range(len(levels)):
+            b = _find_bucket(x[which[i]], y[which[i]], origin, levels, k)
+            most += starts[b + 1] - starts[b]
     return most
 
 
 @compiled
-def _most_of(x: float, y: float, origin: FloatArray, levels: FloatArray, starts: IntArray) -> int:
-    # The parts of an index rather than the index: handing over a tuple of arrays counts
-    # references to each of them, which takes longer than all else here.
-    most = 0
-    for k in range(len(levels)):
-        b = _find_bucket(x, y, origin, levels[k])
-        most += starts[b + 1] - starts[b]
-    return most
-
-
-@compiled
-def _find_bucket(x: float, y: float, origin: FloatArray, v: FloatArray) -> int:
-    columns = int(v[_COLUMNS])
-    column = _place(x, origin[0], v[_SCALE_X], columns)
-    row = _place(y, origin[1], v[_SCALE_Y], int(v[_ROWS]))
-    return _bucket(column, row, columns, int(v[_FIRST]), int(v[_SHIFT]))
+def _find_bucket(x: float, y: float, origin: FloatArray, levels: FloatArray, level: int) -> int:
+    k = np.uint64(level)
+    columns = int(levels[k, _COLUMNS])
+    column = _place(x, origin[0], levels[k, _SCALE_X], columns)
+    row = _place(y, origin[1], levels[k, _SCALE_Y], int(levels[k, _ROWS]))
+    return _bucket(column, row, columns, int(levels[k, _FIRST]), int(levels[k, _SHIFT]))
 
 
 @compiled
@@ -762,116 +772,109 @@ def _copy(entries: IntArray, start: int, stop: int, out: LongArray, n: int) -> i
 
 
 @compiled
-def _find(
-    x: float,
-    y: float,
-    origin: FloatArray,
-    levels: FloatArray,
-    starts: IntArray,
-    entries: IntArray,
-    boxes: FloatArray,
-    out: LongArray,
-    n: int,
+def _find_in_sections(
+    x: float, y: float, entries: IntArray, boxes: FloatArray, begin: int, out: LongArray, n: int
 ) -> tuple[int, int]:
-    """Write the positions of the rectangles around a point to ``out`` from ``n`` on.
+    """Write the positions of a sectioned cell's rectangles around a point, but for the last.
 
     Return where they end and how many entries were looked at.
     """
-    looked = 0
-    for k in range(len(levels)):
-        b = _find_bucket(x, y, origin, levels[k])
-        begin, end = int(starts[b]), int(starts[b + 1])
-        if end - begin >= _SECTIONED and levels[k, _SHIFT] == 0.0:
-            ends = entries[begin : begin + _HEADER]
-            before = n
-            start = _falls_to(entries, boxes, 0, begin + _HEADER, begin + ends[_MIN_X], x)
-            stop = _falls_below(entries, boxes, 2, begin + ends[_THROUGH], begin + ends[_MAX_X], x)
-            n = _copy(entries, start, stop, out, n)
-            start = _falls_to(entries, boxes, 1, begin + ends[_MAX_X], begin + ends[_MIN_Y], y)
-            stop = _falls_below(entries, boxes, 3, begin + ends[_MIN_Y], begin + ends[_MAX_Y], y)
-            n = _copy(entries, start, stop, out, n)
-            looked += n - before
-            for section in range(_MIN_X_MIN_Y, _OTHER):
-                start, stop = begin + ends[section - 1], begin + ends[section]
-                if section <= _MIN_X_MAX_Y:
-                    start = _falls_to(entries, boxes, 0, start, stop, x)
-                else:
-                    stop = _falls_below(entries, boxes, 2, start, stop, x)
-                looked += stop - start
-                if section in (_MIN_X_MIN_Y, _MAX_X_MIN_Y):
-                    for entry in entries[start:stop]:
-                        out[np.uint64(n)] = entry
-                        n += boxes[np.uint32(entry), 1] <= y
-                else:
-                    for entry in entries[start:stop]:
-                        out[np.uint64(n)] = entry
-                        n += boxes[np.uint32(entry), 3] >= y
-            begin += ends[_OTHER - 1]
-        looked += end - begin
-        for entry in entries[begin:end]:
-            box = boxes[np.uint32(entry)]
-            out[np.uint64(n)] = entry
-            n += (box[0] <= x) & (x <= box[2]) & (box[1] <= y) & (y <= box[3])
+    ends = entries[begin : begin + _HEADER]
+    before = n
+    start = _falls_to(entries, boxes, 0, begin + _HEADER, begin + ends[_MIN_X], x)
+    stop = _falls_below(entries, boxes, 2, begin + ends[_THROUGH], begin + ends[_MAX_X], x)
+    n = _copy(entries, start, stop, out, n)
+    start = _falls_to(entries, boxes, 1, begin + ends[_MAX_X], begin + ends[_MIN_Y], y)
+    stop = _falls_below(entries, boxes, 3, begin + ends[_MIN_Y], begin + ends[_MAX_Y], y)
+    n = _copy(entries, start, stop, out, n)
+    looked = n - before
+    for section in range(_MIN_X_MIN_Y, _OTHER):
+        start, stop = begin + ends[section - 1], begin + ends[section]
+        if section <= _MIN_X_MAX_Y:
+            start = _falls_to(entries, boxes, 0, start, stop, x)
+        else:
+            stop = _falls_below(entries, boxes, 2, start, stop, x)
+        looked += stop - start
+        if section in (_MIN_X_MIN_Y, _MAX_X_MIN_Y):
+            for entry in entries[start:stop]:
+                out[np.uint64(n)] = entry
+                n += boxes[np.uint32(entry), 1] <= y
+        else:
+            for entry in entries[start:stop]:
+                out[np.uint64(n)] = entry
+                n += boxes[np.uint32(entry), 3] >= y
     return n, looked
 
 
 @compiled
-def _name(
-    ids: LongArray,
-    expires: LongArray,
-    dead: ByteArray,
-    time: int,
-    out: LongArray,
-    start: int,
-    stop: int,
-) -> int:
-    """Put ids in place of positions from start to stop, without the dead and the expired."""
-    if len(dead) == 0 and len(expires) == 0:
-        found = out[start:stop]
-        for j in range(len(found)):
-            found[j] = ids[np.uint64(found[j])]
-        return stop
-    n = start
-    for j in range(start, stop):
-        at = out[j]
-        out[n] = ids[at]
-        n += (len(dead) == 0 or dead[at] == 0) and (len(expires) == 0 or time < expires[at])
+def _match(
+    x: FloatArray, y: FloatArray, time: LongArray, now: int, which: LongArray,
+    ids: LongArray, boxes: FloatArray, expires: LongArray, origin: FloatArray,
+    levels: FloatArray, starts: IntArray, entries: IntArray, dead: ByteArray,
+    counts: IntArray, checks: IntArray, out: LongArray,
+) -> int:  # fmt: skip
+    """Write to ``out`` the ids of one index that contain each point, return how many.
+
+    Takes the parts of an index rather than the index, and is one function rather than a few:
+    numba counts references to every array that is handed on, in every step of the loop, and
+    that takes longer than the matching.
+    """
+    origin_x, origin_y = origin[0], origin[1]
+    n = 0
+    for i in range(len(which)):
+        px, py = x[which[i]], y[which[i]]
+        first = n
+        looked = 0
+        for level in range(len(levels)):
+            k = np.uint64(level)
+            columns = int(levels[k, _COLUMNS])
+            column = _place(px, origin_x, levels[k, _SCALE_X], columns)
+            row = _place(py, origin_y, levels[k, _SCALE_Y], int(levels[k, _ROWS]))
+            shift = int(levels[k, _SHIFT])
+            b = np.uint64(_bucket(column, row, columns, int(levels[k, _FIRST]), shift))
+            begin, end = int(starts[b]), int(starts[b + np.uint64(1)])
+            if end - begin >= _SECTIONED and shift == 0:
+                n, more = _find_in_sections(px, py, entries, boxes, begin, out, n)
+                looked += more
+                begin += entries[begin + _OTHER - 1]
+            looked += end - begin
+            for j in range(begin, end):
+                entry = entries[np.uint64(j)]
+                e = np.uint32(entry)
+                out[np.uint64(n)] = entry
+                inside_x = (boxes[e, 0] <= px) & (px <= boxes[e, 2])
+                n += inside_x & (boxes[e, 1] <= py) & (py <= boxes[e, 3])
+        # Ids in place of positions, without the dead and the expired.
+        stop = n
+        if len(dead) == 0 and len(expires) == 0:
+            for j in range(first, stop):
+                out[np.uint64(j)] = ids[np.uint64(out[np.uint64(j)])]
+        else:
+            at = time[which[i]] if len(time) else now
+            n = first
+            for j in range(first, stop):
+                e64 = np.uint64(out[np.uint64(j)])
+                out[np.uint64(n)] = ids[e64]
+                n += (len(dead) == 0 or dead[e64] == 0) and (len(expires) == 0 or at < expires[e64])
+        checks[i] += looked
+        counts[i] += n - first
     return n
 
 
 @compiled
-def _match(
-    x: FloatArray,
-    y: FloatArray,
-    time: LongArray,
-    now: int,
-    which: LongArray,
-    base: RangeIndex,
-    dead: ByteArray,
-    delta: RangeIndex,
-    counts: IntArray,
-    checks: IntArray,
-    ids: LongArray,
-) -> int:
-    """Write what :func:`match` returns; return the number of ids."""
-    origin, levels, starts = base.origin, base.levels, base.starts
-    entries, boxes, names, expires = base.entries, base.boxes, base.ids, base.expires
-    none = dead[:0]
-    n = 0
-    for i in range(len(which)):
-        px, py = x[which[i]], y[which[i]]
-        at = time[which[i]] if len(time) else now
-        start = n
-        stop, looked = _find(px, py, origin, levels, starts, entries, boxes, ids, start)
-        n = _name(names, expires, dead, at, ids, start, stop)
-        checks[i] = looked
-        if len(delta.ids):
-            middle = n
-            stop, looked = _find(
-                px, py, delta.origin, delta.levels, delta.starts, delta.entries, delta.boxes,
-                ids, middle,
-            )  # fmt: skip
-            n = _name(delta.ids, delta.expires, none, at, ids, middle, stop)
-            checks[i] += looked
-        counts[i] = n - start
-    return n
+def _interleaved(
+    counts: IntArray, ids: LongArray, new_counts: IntArray, new_ids: LongArray
+) -> LongArray:
+    """Return for each point the ones, then the others."""
+    out = np.empty(len(ids) + len(new_ids), np.int64)
+    n = old = new = 0
+    for i in range(len(counts)):
+        for _ in range(counts[i]):
+            out[np.uint64(n)] = ids[np.uint64(old)]
+            n += 1
+            old += 1
+        for _ in range(new_counts[i]):
+            out[np.uint64(n)] = new_ids[np.uint64(new)]
+            n += 1
+            new += 1
+    return out

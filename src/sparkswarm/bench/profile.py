@@ -14,7 +14,6 @@ from statistics import median
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, LongType, StructType
 
 from sparkswarm.bench.inputs import POINTS_SCHEMA, Inputs
@@ -40,15 +39,13 @@ def profile_batch(spark: SparkSession, handle: Handle, inputs: Inputs) -> dict[s
     reports = Reports(spark.sparkContext)
     files = [str(inputs.points_file(0, part)) for part in range(inputs.files_per_batch)]
     points = select_points(spark.read.schema(POINTS_SCHEMA).parquet(*files), PointColumns())
-    routed = route(points, briefing, reports.accumulator, {})
-    parcels = routed.repartitionById(commit.plan.executors, F.col("target"))
+    routed = route(points, briefing, commit.plan.executors, reports.accumulator, {})
     schema = StructType().add(ID, LongType()).add(QUERY_IDS, ArrayType(LongType()))
-    results = execute(routed, briefing, commit.plan.executors, reports.accumulator, schema, ())
+    results = execute(routed, briefing, reports.accumulator, schema, ())
     steps: dict[str, DataFrame] = {
         "read the files": points,
         "rows to Python": points.mapInArrow(_drop, points.schema),
-        "route": routed.mapInArrow(_drop, routed.schema),
-        "shuffle to the executors": parcels.mapInArrow(_drop, parcels.schema),
+        "route to the executors": routed.mapInArrow(_drop, routed.schema),
         "match": results.mapInArrow(_drop, results.schema),
         "results to Spark": results,
     }

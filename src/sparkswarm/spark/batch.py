@@ -83,8 +83,12 @@ class Batches:
         briefing = self._briefing(epoch)
         self._files.delete(self._files.names(folder_of(number)))
 
-        routed = route(batch, pickle.dumps(briefing), self._reports.accumulator, self._form.names)
         has_operations = self._form.has_operations or sink is None
+        executors = epoch.plan.executors
+        targets = max(executors, len(epoch.manifest.ledger)) if has_operations else executors
+        routed = route(
+            batch, pickle.dumps(briefing), targets, self._reports.accumulator, self._form.names
+        )
         if has_operations:
             # Read once, used twice.
             routed = routed.persist()
@@ -94,9 +98,8 @@ class Batches:
             if sink is not None:
                 points = routed.where(F.col("kind") == POINTS) if has_operations else routed
                 results = execute(
-                    points, pickle.dumps(briefing),
-                    epoch.plan.executors, self._reports.accumulator, self._form.schema,
-                    self._form.keep,
+                    points, pickle.dumps(briefing), self._reports.accumulator,
+                    self._form.schema, self._form.keep,
                 )  # fmt: skip
                 sink(self._form.finish(results), number)
         finally:
@@ -148,8 +151,6 @@ class Batches:
         """Store the batch's operations; return the briefing with which points meet them."""
         epoch = briefing.epoch
         operations = routed.where(F.col("kind") == OPERATION)
-        if not operations.count():
-            return briefing
         manifest, news = apply_operations(
             operations, pickle.dumps(briefing), epoch.manifest,
             epoch.plan.executors, self._reports.accumulator,

@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark import Accumulator
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from sparkswarm.apps.range_index import match
@@ -38,7 +37,6 @@ MOST_MATCHES = 8_000_000
 def execute(
     routed: DataFrame,
     briefing: bytes,
-    executors: int,
     reports: Accumulator[list[Report]],
     schema: StructType,
     keep: tuple[str, ...],
@@ -48,11 +46,9 @@ def execute(
     Parameters
     ----------
     routed
-        Parcels of points.
+        Parcels of points, those of an executor together.
     briefing
         The briefing, pickled.
-    executors
-        How many there are.
     reports
         Where the executors say what they did.
     schema
@@ -61,8 +57,7 @@ def execute(
         The columns kept.
     """
     # No column is left out or renamed on the way: Spark would copy every parcel for it.
-    parcels = routed.repartitionById(executors, F.col("target"))
-    return parcels.mapInArrow(_task(briefing, reports, keep, schema.names), schema)
+    return routed.mapInArrow(_task(briefing, reports, keep, schema.names), schema)
 
 
 def _task(

@@ -124,10 +124,8 @@ def apply_operations(
     -------
     The manifest that includes them, and files with what changed, for the statistics.
     """
-    effects = (
-        operations.select("target", "rows")
-        .repartitionById(len(manifest.ledger), F.col("target"))
-        .mapInArrow(_settle_task(briefing, reports), PARCELS)
+    effects = operations.select("target", "rows").mapInArrow(
+        _settle_task(briefing, reports), PARCELS
     )
     written = (
         effects.repartitionById(executors, F.col("target"))

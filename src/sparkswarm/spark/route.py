@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import Accumulator, TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.protocol._compiled import compiled
 from sparkswarm.protocol.geometry import Fault, IntArray
@@ -55,10 +56,11 @@ Arrow batch, which must stay below two gigabytes whatever the size of the micro-
 def route(
     batch: DataFrame,
     briefing: bytes,
+    targets: int,
     reports: Accumulator[list[Report]],
     names: dict[str, str],
 ) -> DataFrame:
-    """Return the batch as parcels.
+    """Return the batch as parcels, all that have the same target together.
 
     Parameters
     ----------
@@ -66,12 +68,16 @@ def route(
         Rows under our own names.
     briefing
         The briefing, pickled.
+    targets
+        How many there are: executors, or buckets of the ledger where those are more. A target
+        may be both.
     reports
         Where the tasks say what they read.
     names
         What the user calls the columns, for the quarantine.
     """
-    return batch.mapInArrow(_task(briefing, reports, names), PARCELS)
+    parcels = batch.mapInArrow(_task(briefing, reports, names), PARCELS)
+    return parcels.repartitionById(targets, F.col("target"))
 
 
 def _task(briefing: bytes, reports: Accumulator[list[Report]], names: dict[str, str]) -> Task:
