@@ -14,8 +14,7 @@ grown to a share of the large one, that is built anew.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 from statistics import median
@@ -27,6 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sparkswarm.bench.inputs import CHANGES_SCHEMA, POINTS_SCHEMA, QUERIES_SCHEMA, Inputs
 from sparkswarm.errors import WorkloadError
+from sparkswarm.spark.session import settings_for_a_while
 
 WARM_UP = 2
 """Batches that run before the clock counts: Java compiles its code in them."""
@@ -138,7 +138,7 @@ def run_plain_spark(
     def count_results(found: DataFrame, batch: int) -> None:
         results[batch] = found.count()
 
-    with _settings(spark, settings):
+    with settings_for_a_while(spark, settings):
         _run(PlainSpark(spark, inputs, partitions, cell_side), batches, churn, _drop_results, timed)
         if count:
             again = PlainSpark(spark, inputs, partitions, cell_side)
@@ -311,16 +311,3 @@ def _follow(query: StreamingQuery, on_batch: Callable[[int, float], None]) -> No
             if progress["batchId"] > told and progress["numInputRows"]:
                 told = progress["batchId"]
                 on_batch(told, progress["durationMs"]["triggerExecution"] / 1000)
-
-
-@contextmanager
-def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of a session for a while."""
-    before = {name: str(spark.conf.get(name)) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            spark.conf.set(name, old)

@@ -28,9 +28,12 @@ from sparkswarm.spark.parcels import OPERATION, POINTS
 from sparkswarm.spark.planner import Planner
 from sparkswarm.spark.quarantine import folder_of
 from sparkswarm.spark.route import route
+from sparkswarm.spark.session import settings_for_a_while
 from sparkswarm.spark.status import Progress
 from sparkswarm.store.epochs import BEFORE_ALL, Commit, Epoch, Epochs
 from sparkswarm.store.files import Files
+
+NOT_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,9 @@ class Batches:
             routed = routed.persist()
         try:
             if has_operations:
-                briefing = self._apply_operations(routed, briefing)
+                # Nothing here could be planned better once its size is known.
+                with settings_for_a_while(batch.sparkSession, NOT_ADAPTIVE):
+                    briefing = self._apply_operations(routed, briefing)
             if sink is not None:
                 points = routed.where(F.col("kind") == POINTS) if has_operations else routed
                 results = execute(

@@ -10,7 +10,8 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark import SparkConf, SparkContext
@@ -170,6 +171,19 @@ def check_session(spark: SparkSession) -> list[Finding]:
     findings = _findings(spark)
     _say(spark, findings)
     return findings
+
+
+@contextmanager
+def settings_for_a_while(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of a session for a while."""
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.set(name, old)
 
 
 def spark_settings_table() -> str:
