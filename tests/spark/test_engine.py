@@ -627,3 +627,21 @@ def test_executors_are_a_whole_number(spark, tmp_path, streams, executors):
     ):
         handle.set_executors(executors)
     assert not handle.status().active
+
+
+def test_observers_hear_of_every_batch_and_cannot_stop_it(spark, tmp_path):
+    heard = []
+
+    def deaf(*_):
+        raise RuntimeError("deaf")
+
+    def observer(progress, plan, decisions):
+        heard.append((progress.batch, progress.points, plan.executors, len(decisions)))
+
+    world = make_world(41, batches=3)
+    settings = config(executors=3, round_batches=1)
+    run(spark, tmp_path, world, settings, observers=[deaf, observer])
+    assert [batch for batch, *_ in heard] == [0, 1, 2]
+    assert sum(points for _, points, *_ in heard) == expected(world).points
+    assert all(executors == 3 for *_, executors, _ in heard)
+    assert sum(decisions for *_, decisions in heard) > 0

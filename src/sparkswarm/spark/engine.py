@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -43,7 +43,7 @@ from sparkswarm.spark.planner import Planner
 from sparkswarm.spark.quarantine import SPARK_SCHEMA, folder_of
 from sparkswarm.spark.session import check_session
 from sparkswarm.spark.sink import ConsoleSink, MemorySink, NoopSink, Sink
-from sparkswarm.spark.status import Progress, Status, Totals
+from sparkswarm.spark.status import Observer, Progress, Status, Totals
 from sparkswarm.store.epochs import BEFORE_ALL, Commit, Epochs
 from sparkswarm.store.files import Files, local_path
 
@@ -94,6 +94,7 @@ class Swarm:
         history: tuple[DataFrame, DataFrame] | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
+        observers: Sequence[Observer] = (),
     ) -> Handle:
         """Start a run, or go on with the one that the checkpoint holds.
 
@@ -128,6 +129,9 @@ class Swarm:
             ``{"processingTime": "1 second"}`` or ``{"availableNow": True}``.
         name
             The streaming query's name in Spark's user interface.
+        observers
+            Functions that hear of every batch after its commit: (progress, plan, decisions).
+            What they raise is logged.
 
         Raises
         ------
@@ -145,6 +149,7 @@ class Swarm:
         files = Files(_folder(checkpoint, "swarm"))
         epochs = Epochs(files, self.config.keep_batches)
         run = _Run(self, files, epochs, form, self._history(history, point_columns, query_columns))
+        run.observers += observers
         run.begin(preload, query_columns, quarantine)
 
         def each(batch: DataFrame, number: int) -> None:
@@ -196,6 +201,7 @@ class _Run:
         self.reports = Reports(self.spark.sparkContext)
         self._batches = Batches(files, epochs, self.planner, self.reports, self.config, form)
         self.totals = Totals()
+        self.observers: list[Observer] = []
         self.plan: Plan | None = None
         self.between = threading.Lock()
 
@@ -232,6 +238,7 @@ class _Run:
             quarantine(self.spark.read.schema(SPARK_SCHEMA).parquet(path), number)
         self.totals.add(progress)
         self.plan = self.planner.plan
+        self._tell(progress)
         if number % CLEAN_EVERY == 0:
             self.epochs.clean()
             # The next batch needs what this one left.
@@ -241,6 +248,16 @@ class _Run:
             "batch %d: %d points, %d results in %.3f s, balance %.2f",
             number, progress.points, progress.matches, progress.seconds, progress.balance,
         )  # fmt: skip
+
+    def _tell(self, progress: Progress) -> None:
+        decisions = self.planner.news()
+        for observer in self.observers:
+            try:
+                assert self.plan is not None
+                observer(progress, self.plan, decisions)
+            except Exception:
+                # Who only watches must not stop the stream.
+                logger.exception("an observer failed at batch %d", progress.batch)
 
 
 class Handle:

@@ -37,6 +37,7 @@ class Planner:
         self._steering: Steering | None = None
         self._plan: Plan | None = None
         self._wanted = config.executors
+        self._heard = 0
         self._imposed: list[Imposed] = []
         self._lock = threading.Lock()
 
@@ -56,6 +57,14 @@ class Planner:
     def journal(self) -> list[Logged]:
         """The last decisions, with their reasons."""
         return list(self._steering.journal) if self._steering else []
+
+    def news(self) -> list[Logged]:
+        """Return the decisions since this was last asked; if they are very many, the last."""
+        if not self._steering:
+            return []
+        new = self._steering.told - self._heard
+        self._heard = self._steering.told
+        return self.journal[-new:] if new else []
 
     @property
     def round(self) -> int:
@@ -80,6 +89,7 @@ class Planner:
         """Go on from a plan that is fixed already."""
         self._plan = plan
         self._steering = Steering(plan, self._config) if self._policy.rebalances else None
+        self._heard = 0
 
     def next(self, commit: Commit) -> tuple[Plan, Manifest]:
         """Return the plan of the next batch, and the manifest that goes with it."""

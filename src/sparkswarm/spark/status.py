@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sparkswarm.protocol.messages import Logged
+from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.briefing import ExecutorReport, RouteReport
 from sparkswarm.store.epochs import Epoch
 
@@ -75,6 +76,10 @@ class Progress:
         """Balance efficiency: mean work over the most loaded executor's work, 1 is perfect."""
         most = max(self.busy, default=0.0)
         return sum(self.busy) / len(self.busy) / most if most else 1.0
+
+
+Observer = Callable[[Progress, Plan, Sequence[Logged]], None]
+"""Hears of every batch that is done: its progress, its plan, and what was decided after it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,8 @@ class Steering:
     ----------
     journal
         The last decisions, with their reasons.
+    told
+        How many decisions there have been.
     round
         The round under way.
     """
@@ -60,6 +62,7 @@ class Steering:
         self._learner = PriceLearner(model.per_point, model.per_check, MEMORY)
         self._prices = self._learner.prices
         self.journal: deque[Logged] = deque(maxlen=JOURNAL_LENGTH)
+        self.told = 0
         self.round = 0
         self._began = clock()
         self._batches = 0
@@ -140,6 +143,7 @@ class Steering:
             message = queue.popleft()
             if isinstance(message, Logged):
                 self.journal.append(message)
+                self.told += 1
                 logger.info("%s", message)
             elif isinstance(message, PlanChange):
                 self._changes += message.changes
