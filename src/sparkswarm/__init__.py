@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import (
+    ApplicationError,
     ConfigError,
     GeometryError,
     InputError,
@@ -22,19 +23,24 @@ from sparkswarm.errors import (
 )
 
 if TYPE_CHECKING:
+    from sparkswarm.apps.application import Application, Each, Pairs
     from sparkswarm.spark.columns import PointColumns, QueryColumns
     from sparkswarm.spark.engine import Handle, Swarm
     from sparkswarm.spark.session import check_session, session
     from sparkswarm.spark.sink import ConsoleSink, MemorySink, NoopSink, ParquetSink
 
 __all__ = [
+    "Application",
+    "ApplicationError",
     "ConfigError",
     "ConsoleSink",
+    "Each",
     "GeometryError",
     "Handle",
     "InputError",
     "MemorySink",
     "NoopSink",
+    "Pairs",
     "ParquetSink",
     "PlanError",
     "PointColumns",
@@ -54,16 +60,17 @@ __version__ = version("sparkswarm")
 """The installed version; pyproject.toml is where it is set."""
 
 _LAZY = {
-    name: f"sparkswarm.spark.{module}"
+    name: f"sparkswarm.{module}"
     for module, names in {
-        "columns": ("PointColumns", "QueryColumns"),
-        "engine": ("Handle", "Swarm"),
-        "session": ("check_session", "session"),
-        "sink": ("ConsoleSink", "MemorySink", "NoopSink", "ParquetSink"),
+        "apps.application": ("Application", "Each", "Pairs"),
+        "spark.columns": ("PointColumns", "QueryColumns"),
+        "spark.engine": ("Handle", "Swarm"),
+        "spark.session": ("check_session", "session"),
+        "spark.sink": ("ConsoleSink", "MemorySink", "NoopSink", "ParquetSink"),
     }.items()
     for name in names
 }
-"""Where the names are that need pyspark, which is slow to import; the protocol does without."""
+"""Where the names are that need pyspark or pyarrow, which are slow to import."""
 
 # Type checkers read the imports above; this would let them believe in any name.
 if not TYPE_CHECKING:

@@ -37,3 +37,7 @@ class StoreError(SparkswarmError, RuntimeError):
 
 class InputError(SparkswarmError, ValueError):
     """A DataFrame of points or queries that cannot be used."""
+
+
+class ApplicationError(SparkswarmError, RuntimeError):
+    """A user's application that failed, or answered what it was not asked."""

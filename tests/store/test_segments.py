@@ -198,7 +198,7 @@ def test_a_segment_that_nobody_wrote_holds_nothing() -> None:
     assert len(live_queries([], GRID).ids) == 0
     assert found_at(stored, *lattice(GRID), 0) == [[]] * 81
     for new in (NO_BASE, NO_DELTA):
-        assert listed(segments._of(reread(new).index)) == {}
+        assert listed(segments.queries_of(reread(new))) == {}
 
 
 # -- many partitions ---------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import StoreError
 from sparkswarm.spark.briefing import Briefing, ExecutorReport, Reports, RouteReport
 from sparkswarm.spark.execute import execute
+from sparkswarm.spark.installed import Installed
 from sparkswarm.spark.operations import apply_operations
 from sparkswarm.spark.parcels import OPERATION, POINTS
 from sparkswarm.spark.planner import Planner
@@ -52,6 +53,8 @@ class Form:
         Whether operations are among the rows, and whether points have times.
     finish
         Gives results their final form.
+    application
+        What decides beyond rectangles; None where nothing does.
     """
 
     names: dict[str, str]
@@ -60,6 +63,7 @@ class Form:
     has_operations: bool
     has_time: bool
     finish: Callable[[DataFrame], DataFrame]
+    application: Installed | None = None
 
 
 class Batches:
@@ -149,7 +153,7 @@ class Batches:
         late = round(self._config.late_seconds * 1e6)
         return Briefing(
             self._files, uuid.uuid4().hex[:8], epoch, epoch.time - late, self._config,
-            self._planner.begin(),
+            self._planner.begin(), application=self._form.application,
         )  # fmt: skip
 
     def _apply_operations(self, routed: DataFrame, briefing: Briefing) -> Briefing:

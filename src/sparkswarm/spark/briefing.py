@@ -15,6 +15,7 @@ from pyspark import Accumulator, AccumulatorParam, SparkContext
 from sparkswarm.config import SwarmConfig
 from sparkswarm.protocol.messages import Message
 from sparkswarm.protocol.partition import Change
+from sparkswarm.spark.installed import Installed
 from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.files import FileRef, Files
 
@@ -72,6 +73,8 @@ class Briefing:
         What the Coordinator wants; None where the policy has none.
     news
         Files with the queries that this batch added and removed, for the statistics.
+    application
+        What decides beyond rectangles; None where nothing does.
     """
 
     files: Files
@@ -81,6 +84,7 @@ class Briefing:
     config: SwarmConfig
     control: Control | None = None
     news: tuple[FileRef, ...] = ()
+    application: Installed | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ to a batch, and says the same when the batch runs again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -33,6 +34,9 @@ ID, X, Y, TIME, OPERATIONS = "__id", "__x", "__y", "__time", "__operations"
 
 QUERY_IDS, QUERY_ID = "query_ids", "query_id"
 """The columns that results add: all matches of a point, or one of a pair."""
+
+DETAILS = "details"
+"""What an application wants to know of a query, in one value; no column where it wants nothing."""
 
 OPERATION_COLUMNS = ("op", "id", "min_x", "min_y", "max_x", "max_y", "expires", "order")
 
@@ -91,10 +95,16 @@ class QueryColumns:
     order: str | None = None
 
 
-def select_points(points: DataFrame, columns: PointColumns) -> DataFrame:
-    """Return the points under our names; InputError where a column will not do."""
+def select_points(
+    points: DataFrame, columns: PointColumns, also: Mapping[str, str] = MappingProxyType({})
+) -> DataFrame:
+    """Return the points under our names; InputError where a column will not do.
+
+    ``also`` names columns that an application needs, by our names for them.
+    """
     schema = points.schema
-    _check(schema, "points", [columns.id, columns.x, columns.y, *columns.keep])
+    wanted = [columns.id, columns.x, columns.y, *columns.keep, *also.values()]
+    _check(schema, "points", wanted)
     for name in (columns.x, columns.y):
         _check_type(schema, "points", name, (NumericType,), "a number")
     clash = {QUERY_IDS, QUERY_ID} & {columns.id, *columns.keep}
@@ -111,8 +121,10 @@ def select_points(points: DataFrame, columns: PointColumns) -> DataFrame:
     if columns.time is not None:
         _check(schema, "points", [columns.time])
         chosen.append(_micros(points, "points", columns.time).alias(TIME))
-    kept = zip(columns.keep, kept_names(columns), strict=True)
-    return points.select(*chosen, *(column_of(points, name).alias(ours) for name, ours in kept))
+    others = {**dict(zip(kept_names(columns), columns.keep, strict=True)), **also}
+    return points.select(
+        *chosen, *(column_of(points, name).alias(ours) for ours, name in others.items())
+    )
 
 
 def kept_names(columns: PointColumns) -> tuple[str, ...]:
@@ -120,10 +132,22 @@ def kept_names(columns: PointColumns) -> tuple[str, ...]:
     return tuple(f"__keep{i}" for i in range(len(columns.keep)))
 
 
+def application_names(columns: PointColumns, wanted: Sequence[str]) -> dict[str, str]:
+    """Return our names for the columns that an application needs, and the application's."""
+    kept = dict(zip(columns.keep, kept_names(columns), strict=True))
+    return {kept.get(name, f"__app{i}"): name for i, name in enumerate(wanted)}
+
+
 def select_operations(
-    queries: DataFrame, columns: QueryColumns, register_all: bool = False
+    queries: DataFrame,
+    columns: QueryColumns,
+    register_all: bool = False,
+    details: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return the operations under our names; InputError where a column will not do."""
+    """Return the operations under our names; InputError where a column will not do.
+
+    ``details`` are the columns that an application stores with a query, and their types.
+    """
     schema = queries.schema
     edges = [columns.min_x, columns.min_y, columns.max_x, columns.max_y]
     _check(schema, "queries", [columns.id, *edges] + ([] if register_all else [columns.op]))
@@ -153,6 +177,14 @@ def select_operations(
         order,
     ]
     named = [value.alias(name) for value, name in zip(values, OPERATION_COLUMNS, strict=True)]
+    if details:
+        there = {
+            name: column_of(queries, name).cast(kind)
+            for name, kind in details.items()
+            if name in schema.names
+        }
+        packed = F.to_json(F.struct(*(value.alias(name) for name, value in there.items())))
+        named.append((packed if there else F.lit(None)).cast("binary").alias(DETAILS))
     return queries.select(*named)
 
 

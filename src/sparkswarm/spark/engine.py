@@ -10,15 +10,17 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import ArrayType, LongType, StructType
 
+from sparkswarm.apps.application import Application
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError, InputError
+from sparkswarm.journal import IN_CHECKPOINT, Journal
 from sparkswarm.policies.policy import History
 from sparkswarm.protocol.messages import Logged
 from sparkswarm.protocol.plan import Plan
@@ -33,12 +35,14 @@ from sparkswarm.spark.columns import (
     QueryColumns,
     X,
     Y,
+    application_names,
     column_of,
     kept_names,
     one_stream,
     select_operations,
     select_points,
 )
+from sparkswarm.spark.installed import Installed
 from sparkswarm.spark.planner import Planner
 from sparkswarm.spark.quarantine import SPARK_SCHEMA, folder_of
 from sparkswarm.spark.session import check_session
@@ -46,6 +50,9 @@ from sparkswarm.spark.sink import ConsoleSink, MemorySink, NoopSink, Sink
 from sparkswarm.spark.status import Observer, Progress, Status, Totals
 from sparkswarm.store.epochs import BEFORE_ALL, Commit, Epochs
 from sparkswarm.store.files import Files, local_path
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 logger = logging.getLogger(__name__)
 
@@ -72,11 +79,19 @@ class Swarm:
         A Spark session; :func:`sparkswarm.session` makes one with the settings that matter.
     config
         The settings.
+    application
+        What decides which points in a query's rectangle match it; without one, all do.
     """
 
-    def __init__(self, spark: SparkSession, config: SwarmConfig | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: SwarmConfig | None = None,
+        application: Application | None = None,
+    ) -> None:
         self.spark = spark
         self.config = config or SwarmConfig()
+        self.application = application
         check_session(spark)
 
     def start(
@@ -144,12 +159,16 @@ class Swarm:
         """
         point_columns = point_columns or PointColumns()
         query_columns = query_columns or QueryColumns()
-        stream, form = _form(points, queries, point_columns, query_columns, results)
+        stream, form = _form(
+            points, queries, point_columns, query_columns, results, self.application
+        )
         sink = _sink(sink)
         files = Files(_folder(checkpoint, "swarm"))
         epochs = Epochs(files, self.config.keep_batches)
         run = _Run(self, files, epochs, form, self._history(history, point_columns, query_columns))
         run.observers += observers
+        if (folder := local_path(checkpoint)) is not None:
+            run.observers.append(Journal(folder / IN_CHECKPOINT, self.config.policy))
         run.begin(preload, query_columns, quarantine)
 
         def each(batch: DataFrame, number: int) -> None:
@@ -192,11 +211,13 @@ class _Run:
         self, swarm: Swarm, files: Files, epochs: Epochs, form: Form, history: History | None
     ) -> None:
         self.spark, self.config = swarm.spark, swarm.config
+        self._details = dict(swarm.application.query_columns) if swarm.application else {}
         self.files, self.epochs = files, epochs
         bounds, grid = list(map(float, self.config.bounds)), list(self.config.grid)
         # The ledger keeps its buckets for the length of the run, whatever becomes of executors.
         buckets = epochs.fact("buckets") or self.config.executors
-        epochs.check_run({"bounds": bounds, "grid": grid, "buckets": buckets})
+        facts = {"bounds": bounds, "grid": grid, "buckets": buckets}
+        epochs.check_run({**facts, "query_columns": self._details})
         self.planner = Planner(self.config, buckets, history)
         self.reports = Reports(self.spark.sparkContext)
         self._batches = Batches(files, epochs, self.planner, self.reports, self.config, form)
@@ -217,8 +238,8 @@ class _Run:
             elif preload.isStreaming:
                 raise InputError("preload is a stream; give it as queries, or read it statically")
             else:
-                operations = one_stream(None, select_operations(preload, columns, True))
-                self.batch(operations, BEFORE_ALL, None, quarantine)
+                operations = select_operations(preload, columns, True, self._details)
+                self.batch(one_stream(None, operations), BEFORE_ALL, None, quarantine)
         last = self.epochs.last_commit()
         assert last is not None
         self.plan = last.plan
@@ -317,6 +338,19 @@ class Handle:
         """Wait until all that the sources have now is in the sink. For tests."""
         self.query.processAllAvailable()
 
+    def plot(self) -> Figure:
+        """Draw the partitions of the plan in force and the work of the last batch."""
+        from sparkswarm.notebook import plot
+
+        last = self._run.totals.last
+        return plot(self.plan(), last.busy if last else ())
+
+    def _repr_html_(self) -> str:
+        """Return the state of the run and its plan, for notebooks."""
+        from sparkswarm.notebook import handle_html
+
+        return handle_html(self.status(), self.plan())
+
     def __enter__(self) -> Handle:
         return self
 
@@ -356,6 +390,7 @@ def _form(
     point_columns: PointColumns,
     query_columns: QueryColumns,
     results: Results,
+    application: Application | None,
 ) -> tuple[DataFrame, Form]:
     """Return the one stream of everything and what its rows look like."""
     if points is None and queries is None:
@@ -368,12 +403,16 @@ def _form(
                 f"{what} is not a stream; read it with spark.readStream"
                 + (", or give static queries as preload" if what == "queries" else "")
             )
-    chosen = None if points is None else select_points(points, point_columns)
-    operations = None if queries is None else select_operations(queries, query_columns)
+    also = application_names(point_columns, application.point_columns if application else ())
+    details = application.query_columns if application else {}
+    chosen = None if points is None else select_points(points, point_columns, also)
+    operations = (
+        None if queries is None else select_operations(queries, query_columns, details=details)
+    )
     names, fields, keep = {}, StructType(), kept_names(point_columns)
     if chosen is not None:
         c = point_columns
-        names = {ID: c.id, X: c.x, Y: c.y, **dict(zip(keep, c.keep, strict=True))}
+        names = {ID: c.id, X: c.x, Y: c.y, **dict(zip(keep, c.keep, strict=True)), **also}
         if c.time is not None:
             names[TIME] = c.time
         for field in (chosen.schema[ID], *(chosen.schema[name] for name in keep)):
@@ -393,5 +432,6 @@ def _form(
         has_operations=queries is not None,
         has_time=point_columns.time is not None,
         finish=finish,
+        application=Installed.of(application, also) if application else None,
     )
     return one_stream(chosen, operations), form

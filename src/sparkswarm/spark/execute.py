@@ -18,7 +18,8 @@ from pyspark import Accumulator
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from sparkswarm.apps.range_index import match
+from sparkswarm.apps.application import Pairs
+from sparkswarm.apps.range_index import Matches, match
 from sparkswarm.protocol.global_index import RoutedPoints
 from sparkswarm.spark.balance import Balance, Said
 from sparkswarm.spark.briefing import ExecutorReport, Report
@@ -142,11 +143,8 @@ class _Work:
             if low == high:
                 continue
             for i, begin, end in self._by_piece(partition.id, routed, order[low:high]):
-                piece = at.pieces(partition.id)[i]
-                matches = match(
-                    x, y, when, order[low + begin : low + end], piece.base.index,
-                    at.dead(partition.id, i), piece.delta.index, at.briefing.epoch.time,
-                )  # fmt: skip
+                which = order[low + begin : low + end]
+                matches = self._match_piece(partition.id, i, x, y, when, which, points)
                 order[low + begin : low + end] = matches.points
                 counts[low + begin : low + end] = matches.counts
                 checks[low + begin : low + end] = matches.checks
@@ -162,6 +160,40 @@ class _Work:
         self._checks += int(checks.sum())
         self._size = max(256, min(CHUNK, len(order) * MOST_MATCHES // max(len(ids), 1)))
         return self._results(points, order, counts, ids)
+
+    def _match_piece(
+        self, partition_id: int, number: int,
+        x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], when: npt.NDArray[np.int64],
+        which: npt.NDArray[np.int64], points: pa.Table,
+    ) -> Matches:  # fmt: skip
+        """Match points against the queries of one piece; the application has the last word."""
+        at = self._at
+        piece = at.pieces(partition_id)[number]
+        base, delta = piece.base.index, piece.delta.index
+        dead, now = at.dead(partition_id, number), at.briefing.epoch.time
+        application = at.briefing.application
+        if application is None:
+            return match(x, y, when, which, base, dead, delta, now)
+        built = at.built(application, partition_id, number)
+        if all(made is None for made in built):
+            return match(x, y, when, which, base, dead, delta, now)
+        # The queries by their place in the files instead of their ids.
+        border = len(base.ids)
+        base_places = base._replace(ids=np.arange(border))
+        delta_places = delta._replace(ids=np.arange(border, border + len(delta.ids)))
+        found = match(x, y, when, which, base_places, dead, delta_places, now)
+        ids = np.concatenate([base.ids, delta.ids])[found.ids]
+        keep = np.ones(len(found.ids), dtype=bool)
+        pair = np.repeat(np.arange(len(found.points)), found.counts)
+        known = application.points(points)
+        for made, first, here in zip(
+            built, (0, border), (found.ids < border, found.ids >= border), strict=True
+        ):
+            if made is not None and here.any():
+                pairs = Pairs(found.points[pair[here]], found.ids[here] - first)
+                keep[here] = application.match(made, known, pairs)
+        counts = np.bincount(pair[keep], minlength=len(found.points)).astype(np.int32)
+        return Matches(found.points, counts, found.checks, ids[keep])
 
     def _by_piece(
         self, partition_id: int, routed: RoutedPoints, which: npt.NDArray[np.int64]

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from sparkswarm.protocol.geometry import CellRect, Fault
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.spark.briefing import Report, RouteReport
-from sparkswarm.spark.columns import OPERATION_COLUMNS
+from sparkswarm.spark.columns import DETAILS, OPERATION_COLUMNS
 from sparkswarm.spark.parcels import (
     EFFECT,
     PARCELS,
@@ -55,7 +55,7 @@ from sparkswarm.store.queries import NEVER, Op, Operations, Queries
 from sparkswarm.store.segments import Base, changed
 
 EDGES = ("min_x", "min_y", "max_x", "max_y")
-NAMES = dict(zip(OPERATION_COLUMNS, OPERATION_COLUMNS, strict=True))
+NAMES = {name: name for name in (*OPERATION_COLUMNS, DETAILS)}
 CODES = {"register": Op.REGISTER, "update": Op.UPDATE, "unregister": Op.UNREGISTER}
 
 WRITTEN = "what STRING, number BIGINT, value STRING"
@@ -89,7 +89,12 @@ def deal_operations(
             *((has_box & (placed.fault == f), FAULT_REASONS[f]) for f in Fault if f),
         ],
     )
-    bad = np.flatnonzero(reasons != None)  # noqa: E711 (elementwise)
+    application = at.briefing.application
+    if application:
+        asked = np.flatnonzero((reasons == None) & has_box)  # noqa: E711 (elementwise)
+        some = rows.take(pa.array(asked)).set_column(0, "op", pa.array(op[asked]))
+        reasons[asked] = application.refusals(_operations(some).queries)
+    bad = np.flatnonzero(reasons != None)  # noqa: E711
     if len(bad):
         quarantine.add(QUERY, rows.take(pa.array(bad)), NAMES, reasons[bad])
     good = np.flatnonzero(reasons == None)  # noqa: E711
@@ -104,10 +109,16 @@ def _boxes(rows: pa.Table) -> npt.NDArray[np.float64]:
     return np.stack([rows.column(e).to_numpy(zero_copy_only=False) for e in EDGES], axis=1)
 
 
+def _details(rows: pa.Table) -> pa.LargeBinaryArray | None:
+    if DETAILS not in rows.column_names:
+        return None
+    return rows.column(DETAILS).cast(pa.large_binary()).combine_chunks()
+
+
 def _operations(rows: pa.Table) -> Operations:
     expires = pc.fill_null(rows.column("expires"), NEVER).to_numpy()
     order = pc.fill_null(rows.column("order"), 0).to_numpy()
-    queries = Queries(rows.column("id").to_numpy(), _boxes(rows), expires)
+    queries = Queries(rows.column("id").to_numpy(), _boxes(rows), expires, _details(rows))
     return Operations(rows.column("op").to_numpy(), queries, order)
 
 
@@ -209,7 +220,7 @@ def _write(at: Desk, folder: str, name: str, bucket: Bucket) -> FileRef | None:
     rows = len(bucket.queries.ids)
     if not rows:
         return None
-    content = pack({**bucket.queries._asdict(), "registered": bucket.registered})
+    content = pack({**bucket.queries.arrays(), "registered": bucket.registered})
     return at.briefing.files.write(at.name_file(folder, name), content, rows)
 
 
@@ -232,6 +243,11 @@ def _effects(at: Desk, removed: Queries, added: Queries) -> Iterator[Parcel]:
             "expires": chosen.expires,
         }
     )
+    application = at.briefing.application
+    if application and len(application.query_schema):
+        nothing = pa.nulls(len(chosen.ids), pa.large_binary())
+        details = nothing if chosen.details is None else chosen.details
+        table = table.append_column(DETAILS, details)
     for m in np.unique(writer):
         yield EFFECT, int(m), to_bytes(table.filter(pa.array(writer == m)))
 
@@ -269,7 +285,10 @@ def _write_partitions(at: Desk, effects: pa.Table) -> list[tuple[str, int, str]]
     partition = effects.column("partition").to_numpy()
     is_added = effects.column("added").to_numpy(zero_copy_only=False)
     queries = Queries(
-        effects.column("id").to_numpy(), _boxes(effects), effects.column("expires").to_numpy()
+        effects.column("id").to_numpy(),
+        _boxes(effects),
+        effects.column("expires").to_numpy(),
+        _details(effects),
     )
     by_id = {p.id: p for p in at.briefing.epoch.plan.partitions}
     order = np.argsort(partition, kind="stable")

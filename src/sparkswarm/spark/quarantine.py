@@ -53,7 +53,7 @@ class Quarantine:
         chosen = [name for name in rows.column_names if name in names]
         for row, reason in zip(rows.select(chosen).to_pylist(), reasons, strict=True):
             shown = {names[name]: value for name, value in row.items()}
-            self._rows.append((kind, str(reason), json.dumps(shown, default=str)))
+            self._rows.append((kind, str(reason), json.dumps(shown, default=_shown)))
 
     def faults(self) -> dict[tuple[str, str], int]:
         """Count the rows by kind and reason."""
@@ -66,6 +66,10 @@ class Quarantine:
             sink = pa.BufferOutputStream()
             pq.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), sink)
             self.files.write(f"{folder_of(self.batch)}/{self.task}.parquet", sink.getvalue())
+
+
+def _shown(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def folder_of(batch: int) -> str:

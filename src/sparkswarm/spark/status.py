@@ -135,6 +135,12 @@ class Status:
         ]
         return "\n".join(lines + [str(decision) for decision in self.decisions])
 
+    def _repr_html_(self) -> str:
+        """Return the state as a table, for notebooks."""
+        from sparkswarm.notebook import status_html
+
+        return status_html(self)
+
 
 class Totals:
     """Adds up the batches of a run."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import pickle
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,17 @@ from sparkswarm.protocol.geometry import CellRect, QueryCells
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.statistics import Statistics
 from sparkswarm.spark.briefing import Briefing, batch_prefix
+from sparkswarm.spark.installed import Installed
 from sparkswarm.store.files import FileRef
-from sparkswarm.store.segments import NO_BASE, NO_DELTA, Base, Delta, Stored, live_queries
+from sparkswarm.store.segments import (
+    NO_BASE,
+    NO_DELTA,
+    Base,
+    Delta,
+    Stored,
+    live_queries,
+    queries_of,
+)
 
 _File = TypeVar("_File", Base, Delta)
 
@@ -45,10 +54,13 @@ class Desk:
         self._pieces: dict[int, list[Stored]] = {}
         self._dead: dict[FileRef, npt.NDArray[np.uint8]] = {}
         self._mapped: dict[FileRef, Base | Delta] = {}
+        self._built: dict[FileRef, Any] = {}
         if former and former.briefing.files == briefing.files:
             named = briefing.epoch.manifest.refs()
             self._mapped = {ref: kept for ref, kept in former._mapped.items() if ref in named}
             self._dead = {ref: mask for ref, mask in former._dead.items() if ref in named}
+            if former.briefing.application == briefing.application:
+                self._built = {ref: made for ref, made in former._built.items() if ref in named}
 
     @cached_property
     def slot_of(self) -> npt.NDArray[np.int32]:
@@ -87,6 +99,22 @@ class Desk:
         if files.delta not in self._dead:
             self._dead[files.delta] = self.pieces(partition_id)[number].dead_mask()
         return self._dead[files.delta]
+
+    def built(self, application: Installed, partition_id: int, number: int) -> tuple[Any, Any]:
+        """Return what an application made of a piece's base and of its delta."""
+        files = self.briefing.epoch.manifest.partitions[partition_id][number].files
+        piece = self.pieces(partition_id)[number]
+        return (
+            self._made(application, files.base, piece.base),
+            self._made(application, files.delta, piece.delta),
+        )
+
+    def _made(self, application: Installed, ref: FileRef | None, stored: Base | Delta) -> Any:
+        if ref is None or not len(stored.index.ids):
+            return None
+        if ref not in self._built:
+            self._built[ref] = application.build(queries_of(stored))
+        return self._built[ref]
 
     def queries_under(self, cells: CellRect) -> QueryCells:
         """Return the queries of some cells, clipped to them."""

@@ -4,6 +4,8 @@ Owns the answer to "is this id registered, and which rectangle must be taken out
 bucket of ids. An operation that unregisters or moves a query says nothing about where the
 query was; the ledger knows, so only the partitions that hold the query hear of it.
 
+It keeps no details of queries: an operation that registers or updates one brings them.
+
 A bucket is a base, sorted by id, and a small delta of what changed since, rewritten with each
 change; when the delta has grown, both become the next base.
 """
@@ -91,7 +93,7 @@ def settle(
     kept = np.isin(delta.queries.ids, ids[changed], invert=True)
     gone = ids[(last == _UNREGISTERED) & in_base]
     blank = Queries(gone, np.zeros((len(gone), 4)), np.full(len(gone), NEVER))
-    queries = Queries.joined([delta.queries.take(kept), added, blank])
+    queries = Queries.joined([delta.queries.take(kept), added.without_details(), blank])
     registered = np.concatenate(
         [delta.registered[kept], np.ones(len(added.ids), np.uint8), np.zeros(len(gone), np.uint8)]
     )

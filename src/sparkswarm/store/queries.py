@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from sparkswarm.apps.range_index import NEVER as NEVER
 from sparkswarm.protocol.geometry import FloatArray, Grid, QueryCells
@@ -32,11 +33,15 @@ class Queries(NamedTuple):
         min_x, min_y, max_x, max_y of each, edges included.
     expires
         Microseconds since 1970; a query matches what happens before. NEVER where it stays.
+    details
+        What an application wants to know of each beyond that, as bytes or null. None where the
+        application wants nothing.
     """
 
     ids: IdArray
     boxes: FloatArray
     expires: IdArray
+    details: pa.LargeBinaryArray | None = None
 
     @classmethod
     def none(cls) -> Queries:
@@ -46,15 +51,41 @@ class Queries(NamedTuple):
     @classmethod
     def joined(cls, parts: list[Queries]) -> Queries:
         """Put several lots one after another."""
-        return cls(*map(np.concatenate, zip(cls.none(), *parts, strict=True)))
+        arrays = [(part.ids, part.boxes, part.expires) for part in (cls.none(), *parts)]
+        ids, boxes, expires = map(np.concatenate, zip(*arrays, strict=True))
+        return cls(ids, boxes, expires, _joined_details(parts))
 
     def take(self, which: npt.NDArray[Any]) -> Queries:
         """Return the chosen queries, by index or by mask."""
-        return Queries(self.ids[which], self.boxes[which], self.expires[which])
+        details = self.details
+        if details is not None:
+            details = details.take(
+                pa.array(np.flatnonzero(which) if which.dtype == bool else which)
+            )
+        return Queries(self.ids[which], self.boxes[which], self.expires[which], details)
+
+    def without_details(self) -> Queries:
+        """Return the same queries as they are to those who need no details."""
+        return self._replace(details=None)
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all but the details by name."""
+        return {"ids": self.ids, "boxes": self.boxes, "expires": self.expires}
 
     def placed(self, grid: Grid) -> QueryCells:
         """Return the cells of each."""
         return grid.place_queries(*np.ascontiguousarray(self.boxes.T))
+
+
+def _joined_details(parts: list[Queries]) -> pa.LargeBinaryArray | None:
+    if all(part.details is None for part in parts):
+        return None
+    return pa.concat_arrays(
+        [
+            pa.nulls(len(part.ids), pa.large_binary()) if part.details is None else part.details
+            for part in parts
+        ]
+    )
 
 
 class Operations(NamedTuple):

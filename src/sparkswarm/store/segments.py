@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkswarm.apps.range_index import EMPTY, RangeIndex, build_index
 from sparkswarm.protocol.geometry import CellRect, Grid, IntArray
@@ -37,16 +38,19 @@ class Base:
         The queries, ready to be matched.
     by_id
         Their positions in the order of their ids.
+    details
+        What the application wants to know of each; None where it wants nothing.
     """
 
     index: RangeIndex
     by_id: IntArray
+    details: pa.LargeBinaryArray | None = None
 
     @classmethod
     def of(cls, queries: Queries, grid: Grid, cells: CellRect) -> Base:
         """Index some queries for the points of ``cells``."""
-        index = _indexed(queries, grid, cells)
-        return cls(index, np.argsort(index.ids, kind="stable").astype(np.int32))
+        index, details = _indexed(queries, grid, cells)
+        return cls(index, np.argsort(index.ids, kind="stable").astype(np.int32), details)
 
     @cached_property
     def _sorted_ids(self) -> IdArray:
@@ -59,14 +63,14 @@ class Base:
 
     def to_bytes(self) -> pa.Buffer:
         """Return the content of its file."""
-        return pack({**self.index._asdict(), "by_id": self.by_id})
+        return pack({**self.index._asdict(), "by_id": self.by_id, **_packed(self.details)})
 
     @classmethod
     def from_bytes(cls, content: pa.Buffer) -> Base:
         """Read what :meth:`to_bytes` wrote."""
         arrays, _ = unpack(content)
-        by_id = arrays.pop("by_id")
-        return cls(RangeIndex(**arrays), by_id)
+        by_id, details = arrays.pop("by_id"), _unpacked(arrays)
+        return cls(RangeIndex(**arrays), by_id, details)
 
 
 @dataclass(frozen=True)
@@ -79,21 +83,24 @@ class Delta:
         The queries added.
     dead
         Positions in the base that no longer count.
+    details
+        As in the base, of the queries added.
     """
 
     index: RangeIndex
     dead: IntArray
+    details: pa.LargeBinaryArray | None = None
 
     def to_bytes(self) -> pa.Buffer:
         """Return the content of its file."""
-        return pack({**self.index._asdict(), "dead": self.dead})
+        return pack({**self.index._asdict(), "dead": self.dead, **_packed(self.details)})
 
     @classmethod
     def from_bytes(cls, content: pa.Buffer) -> Delta:
         """Read what :meth:`to_bytes` wrote."""
         arrays, _ = unpack(content)
-        dead = arrays.pop("dead")
-        return cls(RangeIndex(**arrays), dead)
+        dead, details = arrays.pop("dead"), _unpacked(arrays)
+        return cls(RangeIndex(**arrays), dead, details)
 
 
 NO_BASE = Base(EMPTY, np.empty(0, np.int32))
@@ -122,7 +129,7 @@ class Stored(NamedTuple):
         """
         alive = np.ones(len(self.base.index.ids), dtype=bool)
         alive[self.delta.dead] = False
-        queries = Queries.joined([_of(self.base.index).take(alive), _of(self.delta.index)])
+        queries = Queries.joined([queries_of(self.base).take(alive), queries_of(self.delta)])
         return queries.take(queries.placed(grid).overlapping(self.cells))
 
 
@@ -160,12 +167,13 @@ def changed(
     removed = np.union1d(removed, added.ids)
     if len(pieces) == 1:
         base, delta = pieces[0].base, pieces[0].delta
-        kept = _of(delta.index)
+        kept = queries_of(delta)
         kept = kept.take(np.isin(kept.ids, removed, invert=True))
         new = _fresh(Queries.joined([kept, added]), purge_before)
         dead = np.union1d(delta.dead, base.find(removed)).astype(np.int32)
         if len(new.ids) + len(dead) / 2 <= max(DELTA_LEAST, DELTA_SHARE * len(base.index.ids)):
-            return Delta(_indexed(new, grid, cells), dead)
+            index, details = _indexed(new, grid, cells)
+            return Delta(index, dead, details)
     queries = live_queries(pieces, grid)
     queries = queries.take(np.isin(queries.ids, removed, invert=True))
     return Base.of(_fresh(Queries.joined([queries, added]), purge_before), grid, cells)
@@ -175,12 +183,42 @@ def _fresh(queries: Queries, purge_before: int) -> Queries:
     return queries.take(queries.expires >= purge_before)
 
 
-def _indexed(queries: Queries, grid: Grid, cells: CellRect) -> RangeIndex:
+def queries_of(stored: Base | Delta) -> Queries:
+    """Return all queries of a file, dead or alive, in the order of its index."""
+    index = stored.index
+    expires = index.expires if len(index.expires) else np.full(len(index.ids), NEVER)
+    return Queries(index.ids, index.boxes, expires, stored.details)
+
+
+def _indexed(
+    queries: Queries, grid: Grid, cells: CellRect
+) -> tuple[RangeIndex, pa.LargeBinaryArray | None]:
     never = not len(queries.ids) or bool((queries.expires == NEVER).all())
     expires = np.empty(0, np.int64) if never else queries.expires
-    return build_index(queries.ids, queries.boxes, expires, grid.space(cells))
+    index = build_index(queries.ids, queries.boxes, expires, grid.space(cells))
+    if queries.details is None:
+        return index, None
+    # The index has an order of its own; ids are distinct.
+    by_id = np.argsort(queries.ids, kind="stable")
+    at = by_id[np.searchsorted(queries.ids, index.ids, sorter=by_id)]
+    return index, queries.details.take(pa.array(at))
 
 
-def _of(index: RangeIndex) -> Queries:
-    expires = index.expires if len(index.expires) else np.full(len(index.ids), NEVER)
-    return Queries(index.ids, index.boxes, expires)
+def _packed(details: pa.LargeBinaryArray | None) -> dict[str, npt.NDArray[Any]]:
+    """Return details as arrays. A null becomes no bytes at all, which no details are."""
+    if details is None:
+        return {}
+    details = pc.fill_null(details, b"")
+    _, offsets, data = details.buffers()
+    starts = np.frombuffer(offsets, np.int64, len(details) + 1, 8 * details.offset)
+    content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return {"starts_of_details": starts - starts[0], "details": content[starts[0] : starts[-1]]}
+
+
+def _unpacked(arrays: dict[str, npt.NDArray[Any]]) -> pa.LargeBinaryArray | None:
+    """Take details out of the arrays of a file; None where it has none."""
+    if "details" not in arrays:
+        return None
+    starts, content = arrays.pop("starts_of_details"), arrays.pop("details")
+    buffers = [None, pa.py_buffer(starts), pa.py_buffer(content)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(starts) - 1, buffers)
