@@ -27,7 +27,7 @@ def test_generated_pages_are_up_to_date(name, text):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_examples_of_a_page_run_in_order(page, capsys):
-    names = {}
+    names = {"__name__": "__main__"}
     for example in EXAMPLE.findall(page.read_text(encoding="utf-8")):
         exec(compile(example, page.name, "exec"), names)
 
