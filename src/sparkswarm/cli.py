@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from sparkswarm.errors import SparkswarmError
+from sparkswarm.experiments.cli import figures, simulate
 
 if TYPE_CHECKING:
     from sparkswarm.workloads import Density
@@ -314,6 +315,10 @@ def demo(
 
     with _explained():
         run_demo(people, seconds, executors, seed, compare)
+
+
+app.command()(simulate)
+app.command()(figures)
 
 
 def _density(path: Path | None, bounds: tuple[float, float, float, float] | None) -> Density:

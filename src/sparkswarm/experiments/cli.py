@@ -1,0 +1,187 @@
+"""``sparkswarm simulate`` and ``sparkswarm figures``: the paper's experiments in virtual time.
+
+Owns words, options and progress bars of these two commands, and nothing that computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from sparkswarm.experiments.names import POLICIES, SCENARIOS
+
+if TYPE_CHECKING:
+    from sparkswarm.experiments.service import Service
+    from sparkswarm.workloads import Density
+
+_STORED = "stored"
+_ALL = ",".join(POLICIES)
+
+_Json = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Write JSON here; - is stdout.")
+]
+_DensityFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--density",
+        help="A grid of counts (parquet or csv with lat_idx, lon_idx and tweets or count; or "
+        "npy). Default: built-in cities of the contiguous US.",
+    ),
+]
+_Bounds = Annotated[
+    tuple[float, float, float, float] | None,
+    typer.Option(
+        "--bounds",
+        metavar="MIN_X MIN_Y MAX_X MAX_Y",
+        help="The space that --density covers, where the file does not say.",
+    ),
+]
+_Policies = Annotated[
+    str, typer.Option(help=f"Which to compare, with commas between them: {', '.join(POLICIES)}.")
+]
+_ServiceFile = Annotated[
+    str | None,
+    typer.Option(
+        "--service",
+        metavar="FILE",
+        help="Service times from a file (a run's config.json will do), or 'stored' for constants "
+        "that come with the program. Default: measure this machine, in some seconds.",
+    ),
+]
+_Seed = Annotated[int, typer.Option(min=0, help="Fixes everything random.")]
+_Minutes = Annotated[
+    int | None, typer.Option(min=1, help="Scale the scenario to so many minutes of virtual time.")
+]
+
+
+def simulate(
+    scenario: Annotated[str, typer.Option(help=f"One of {', '.join(SCENARIOS)}.")] = (
+        "one-uniform-hotspot"
+    ),
+    policies: _Policies = _ALL,
+    queries: Annotated[
+        int | None, typer.Option(min=1, help="Queries registered before the run, instead.")
+    ] = None,
+    minutes: _Minutes = None,
+    density: _DensityFile = None,
+    bounds: _Bounds = None,
+    service: _ServiceFile = None,
+    seed: _Seed = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder; default artifacts/simulate/SCENARIO.")
+    ] = None,
+    json_to: _Json = None,
+) -> None:
+    """Play one of the paper's scenarios on its cluster, in virtual time, and write a folder."""
+    # Here, because the command line imports this module.
+    from sparkswarm.cli import _density, _explained, _progress, _write_json, people
+    from sparkswarm.experiments.claims import claims
+    from sparkswarm.experiments.experiment import Settings, run_experiment
+    from sparkswarm.experiments.folder import write_folder
+    from sparkswarm.experiments.scenarios import find_scenario
+
+    with _explained(), _progress() as progress:
+        chosen = find_scenario(scenario)
+        if minutes is not None:
+            chosen = chosen.shortened(minutes)
+        if queries is not None:
+            chosen = replace(chosen, queries=(queries,))
+        where = _density(density, bounds)
+        task = progress.add_task("measuring this machine", total=None)
+        settings = Settings(chosen, _names(policies), _service(service, where, seed), seed=seed)
+        progress.update(task, total=settings.minutes, description="starting")
+
+        def on_minute(policy: str, registered: int) -> None:
+            label = f"{policy}, {registered:,} queries"
+            progress.update(task, advance=1, description=label)
+
+        experiment = run_experiment(settings, where, on_minute)
+        folder = out or Path("artifacts") / "simulate" / chosen.name
+        write_folder(experiment, folder)
+    found = experiment.to_json()
+    table = Table(
+        box=box.SIMPLE,
+        title=f"{chosen.title}, {where.name}, {chosen.minutes} minutes of virtual time",
+    )
+    for column in ("policy", "units of work/s", "latency, µs", "balance", "changes"):
+        table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
+    for name, of in found["policies"].items():
+        numbers = (of["units_of_work"], of["latency_us"], of["balance"])
+        cells = [form.format(n) if n is not None else "failed" for form, n in zip(
+            ("{:.3g}", "{:,.0f}", "{:.2f}"), numbers, strict=True
+        )]  # fmt: skip
+        table.add_row(name, *cells, str(of["changes"]))
+    people.print(table)
+    for claim in claims(experiment):
+        mark = {True: "yes", False: "no ", None: "   "}[claim.holds]
+        people.print(f"{mark}  {claim.what}: {claim.ours} (paper: {claim.paper})", highlight=False)
+    people.print(f"Folder: {folder}")
+    _write_json(
+        json_to,
+        found
+        | {
+            "claims": [claim.to_json() for claim in claims(experiment)],
+            "folder": str(folder),
+            "timeline": str(folder / "results.csv"),
+        },
+    )
+
+
+def figures(
+    name: Annotated[str, typer.Argument(metavar="[NAME|all]", help="Which figure.")] = "all",
+    out: Annotated[Path, typer.Option(help="Where the pictures and tables go.")] = Path(
+        "artifacts/figures"
+    ),
+    policies: _Policies = _ALL,
+    minutes: _Minutes = None,
+    density: _DensityFile = None,
+    bounds: _Bounds = None,
+    service: _ServiceFile = None,
+    seed: _Seed = 0,
+    json_to: _Json = None,
+) -> None:
+    """Draw the figures of the paper's evaluation, each as PNG and CSV."""
+    from sparkswarm.cli import _density, _explained, _progress, _write_json, people
+    from sparkswarm.experiments.experiment import Settings
+    from sparkswarm.experiments.figures import Figures, chosen, minutes_of
+    from sparkswarm.experiments.folder import write_json
+    from sparkswarm.experiments.scenarios import find_scenario
+
+    with _explained(), _progress() as progress:
+        names = chosen(name)
+        where = _density(density, bounds)
+        task = progress.add_task("measuring this machine", total=None)
+        first = find_scenario(SCENARIOS[0])
+        settings = Settings(first, _names(policies), _service(service, where, seed), seed=seed)
+        total = minutes_of(names, settings, minutes)
+        progress.update(task, total=total or None, description="starting")
+
+        def on_minute(policy: str, registered: int) -> None:
+            label = f"{policy}, {registered:,} queries"
+            progress.update(task, advance=1, description=label)
+
+        drawn = Figures(settings, where, out, minutes, on_minute)
+        files = drawn.draw(names)
+        config = settings.to_json() | {"density": where.name, "minutes": minutes}
+        del config["scenario"]
+        files.append(write_json(config | {"figures": list(names)}, out / "config.json"))
+    for path in files:
+        people.print(str(path), highlight=False)
+    _write_json(json_to, {"figures": list(names), "files": [str(path) for path in files]})
+
+
+def _names(policies: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in policies.split(",") if name.strip())
+
+
+def _service(wanted: str | None, density: Density, seed: int) -> Service:
+    from sparkswarm.experiments.service import STORED, Service, calibrate
+
+    if wanted is None:
+        return calibrate(density, seed)
+    return STORED if wanted == _STORED else Service.read(Path(wanted))

@@ -1,0 +1,71 @@
+"""A run's folder: everything that a simulation leaves, one file for each kind.
+
+Owns file names and formats. ``docs/simulator.md`` explains the folder file by file.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sparkswarm.experiments.claims import Claim, claims
+from sparkswarm.experiments.experiment import Experiment, Row
+
+
+def write_folder(experiment: Experiment, folder: Path) -> list[Path]:
+    """Write a run's folder and return its files."""
+    from sparkswarm.experiments.pictures import draw_sweep, draw_timeline, draw_utilization
+
+    folder.mkdir(parents=True, exist_ok=True)
+    found = claims(experiment)
+    config = {"density": experiment.density, **experiment.settings.to_json()}
+    results = experiment.to_json() | {"claims": [claim.to_json() for claim in found]}
+    files = [
+        write_json(config, folder / "config.json"),
+        write_json(results, folder / "results.json"),
+        write_csv(experiment.timeline(), folder / "results.csv"),
+        write_csv(experiment.utilization(), folder / "utilization.csv"),
+        write_csv(experiment.traffic(), folder / "traffic.csv"),
+        write_lines(experiment.journal(), folder / "journal.jsonl"),
+        write_claims(found, folder / "claims.md"),
+    ]
+    if experiment.scenario.is_sweep:
+        files.append(draw_sweep(experiment, folder / "sweep.png"))
+    else:
+        files.append(draw_timeline(experiment, folder / "timeline.png"))
+        files.append(draw_utilization(experiment, folder / "utilization.png"))
+    return files
+
+
+def write_json(data: Any, path: Path) -> Path:
+    """Write JSON for people and machines."""
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def write_lines(rows: Sequence[Row], path: Path) -> Path:
+    """Write one JSON object a line."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> Path:
+    """Write a table; the first row names the columns."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        if rows:
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    return path
+
+
+def write_claims(found: Sequence[Claim], path: Path) -> Path:
+    """Write the paper's claims beside what was found, as a Markdown table."""
+    lines = ["| claim | paper | here | holds |", "|---|---|---|---|"]
+    words = {True: "yes", False: "no", None: ""}
+    lines += [f"| {c.what} | {c.paper} | {c.ours} | {words[c.holds]} |" for c in found]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,24 @@
+"""Names that the command line offers; nothing else, so that asking for help takes no time."""
+
+POLICIES = (
+    "swarm",
+    "swarm_paper",
+    "static_history",
+    "static_history_paper",
+    "static_uniform",
+    "replicated",
+    "hash_cell",
+    "pkg",
+)
+"""Policies: those of the paper, those of :mod:`sparkswarm.policies`, partial key grouping
+(``pkg``), and SWARM and its history with the paper's own cost model."""
+
+SCENARIOS = (
+    "queries-sweep",
+    "one-uniform-hotspot",
+    "one-normal-hotspot",
+    "step-hotspot",
+    "two-overlapping-hotspots",
+    "two-consecutive-hotspots",
+)
+"""Scenarios, in the order of the paper's figures."""

@@ -1,0 +1,208 @@
+"""SWARM's placement: the real protocol, fed with the statistics of a field.
+
+Owns a :class:`LocalSwarm`, how a round's tuples become the statistics of its units, and what
+its messages weigh. What the protocol decides is the protocol's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from sparkswarm.config import SwarmConfig
+from sparkswarm.experiments.field import Field, IndexArray
+from sparkswarm.experiments.placement import Load, Moves, Totals, by_owner
+from sparkswarm.experiments.scenarios import Mix
+from sparkswarm.experiments.service import Service
+from sparkswarm.protocol.cost import WorkModel
+from sparkswarm.protocol.geometry import CellRect, FloatArray, IntArray, QueryCells
+from sparkswarm.protocol.messages import (
+    CostReport,
+    Logged,
+    PlanChange,
+    ReduceRequest,
+    Takeover,
+)
+from sparkswarm.protocol.partition import TICKETS, Partition
+from sparkswarm.testing import LocalSwarm
+
+PARTITION_BYTES = 8 + 4 * 4
+"""A partition in a message: its id and its borders; each owner adds an id and its tickets."""
+
+OWNER_BYTES = 4 + 4
+
+
+class _Known(NamedTuple):
+    """What a field says of one partition.
+
+    Attributes
+    ----------
+    cells, columns, rows
+        Which of the cells used lie in it, and where they are.
+    queries
+        Of shape (sources,): the queries that overlap it, once all are registered.
+    """
+
+    cells: IndexArray
+    columns: IntArray
+    rows: IntArray
+    queries: FloatArray
+
+
+class Rebalanced:
+    """Points go by a plan that the Coordinator changes at the end of a round."""
+
+    rebalances = True
+
+    def __init__(self, field: Field, config: SwarmConfig, service: Service) -> None:
+        self._field = field
+        self._service = service
+        self._registered = [len(field.sample[0].fault)] + [0] * (field.sources - 1)
+        self._sample = _Sorted(field.sample[0])
+        self.swarm = LocalSwarm(config, queries_of=self._queries_of, keep_messages=True)
+        for unit in self.swarm.units:
+            if isinstance(unit.model, WorkModel):
+                # The statistics count the sample, each of which stands for several.
+                price = unit.model.points_per_query_moved * field.weight
+                unit.model = replace(unit.model, points_per_query_moved=price)
+        self._position = np.full((field.grid.rows, field.grid.columns), -1, dtype=np.int64)
+        self._position[field.rows, field.columns] = np.arange(len(field.rows))
+        self._known: dict[int, _Known] = {}
+        self._collect_queries(field.sample[0])
+        self._follow()
+
+    def load(self, mix: Mix) -> Load:
+        """Mix the sums of the plan in force."""
+        matches = (self._matches @ mix.queries) @ mix.points
+        return Load(self._points @ mix.points, matches, self.held(mix))
+
+    def held(self, mix: Mix) -> FloatArray:
+        """Mix the queries held under the plan in force."""
+        return self._held @ mix.queries
+
+    def close_round(
+        self, number: int, totals: Totals, mix: Mix, busy: FloatArray
+    ) -> tuple[list[Logged], Moves | None]:
+        """Let the units see the round, and let the protocol act on it."""
+        self._register(mix)
+        self._collect_points(totals)
+        self.swarm.sent.clear()
+        log = self.swarm.close_round(number, dict(enumerate(busy.tolist())))
+        if self.swarm.changes:
+            self._follow()
+        return log, self._moves()
+
+    def _follow(self) -> None:
+        """Sum up the field for the plan in force."""
+        self._points, self._matches = by_owner(self._field, self.swarm.plan)
+        self._held: FloatArray = np.zeros_like(self._points)
+        for partition in self.swarm.plan.partitions:
+            for owner in partition.owners:
+                self._held[owner] += self._known_of(partition).queries
+        current = {partition.id for partition in self.swarm.plan.partitions}
+        self._known = {key: known for key, known in self._known.items() if key in current}
+
+    # -- statistics ------------------------------------------------------------------------
+
+    def _collect_points(self, totals: Totals) -> None:
+        """Count a round's tuples in the cells where they fell, with the checks they took."""
+        field = self._field
+        count = totals.points @ field.points
+        met = totals.met @ field.matches
+        checks = (field.points * met).sum(axis=0) * self._service.checks_per_match
+        each = np.divide(checks, count, out=np.zeros_like(checks), where=count > 0)
+        for partition in self.swarm.plan.partitions:
+            known = self._known_of(partition)
+            points, taken = count[known.cells], each[known.cells]
+            for owner, tickets in partition.shares.items():
+                self.swarm.units[owner].statistics(partition.id).collect_points(
+                    known.columns, known.rows, taken, points * (tickets / TICKETS)
+                )
+
+    def _known_of(self, partition: Partition) -> _Known:
+        """Look up a partition in the field, once."""
+        if partition.id not in self._known:
+            field = self._field
+            inside = self._position[partition.cells.slices].ravel()
+            cells = inside[inside >= 0]
+            counts = [len(self._sample.clipped(partition.cells).fault)]
+            counts += [int(s.overlapping(partition.cells).sum()) for s in field.sample[1:]]
+            self._known[partition.id] = _Known(
+                cells, field.columns[cells], field.rows[cells], np.array(counts) * field.weight
+            )
+        return self._known[partition.id]
+
+    # -- queries ---------------------------------------------------------------------------
+
+    def _register(self, mix: Mix) -> None:
+        """Register and unregister the queries of the hotspots, up to now."""
+        for source in range(1, self._field.sources):
+            sample = self._field.sample[source]
+            before = self._registered[source]
+            after = round(len(sample.fault) * float(mix.queries[source]))
+            self._registered[source] = after
+            if after > before:
+                self._collect_queries(sample.take(np.arange(before, after)))
+            elif after < before:
+                self._remove_queries(sample.take(np.arange(after, before)))
+
+    def _collect_queries(self, queries: QueryCells) -> None:
+        for unit in self.swarm.units:
+            for partition in unit.partitions:
+                unit.collect_queries(partition.id, queries)
+
+    def _remove_queries(self, queries: QueryCells) -> None:
+        for unit in self.swarm.units:
+            for partition in unit.partitions:
+                unit.remove_queries(partition.id, queries)
+
+    def _queries_of(self, partition: Partition) -> QueryCells:
+        """Return the queries of a partition, of the sample, clipped to it."""
+        parts = [self._sample.clipped(partition.cells)]
+        for source in range(1, self._field.sources):
+            some = self._field.sample[source].take(np.arange(self._registered[source]))
+            parts.append(some.clipped(partition.cells))
+        return QueryCells.joined(parts)
+
+    # -- messages --------------------------------------------------------------------------
+
+    def _moves(self) -> Moves:
+        """Weigh what was said in the round."""
+        executors = self.swarm.plan.executors
+        queries = np.zeros((executors, executors))
+        statistics = plan = 0.0
+        for message in self.swarm.sent:
+            if isinstance(message, CostReport | ReduceRequest):
+                statistics += len(message.payload)
+            elif isinstance(message, PlanChange):
+                plan += _plan_bytes(message)
+            elif isinstance(message, Takeover):
+                moved = sum(held.statistics.queries for held in message.holdings)
+                queries[message.m_high, int(message.to)] += moved * self._field.weight
+        return Moves(queries, statistics, plan, len(self.swarm.changes))
+
+
+class _Sorted:
+    """Queries in order of their first column, to look at few where a partition is narrow."""
+
+    def __init__(self, queries: QueryCells) -> None:
+        self._queries = queries.take(np.argsort(queries.col_start, kind="stable"))
+        widths = queries.col_stop - queries.col_start
+        self._widest = int(widths.max()) if len(widths) else 0
+
+    def clipped(self, cells: CellRect) -> QueryCells:
+        """Return those that overlap some cells, cut down to them."""
+        starts = self._queries.col_start
+        first = int(np.searchsorted(starts, cells.col_start - self._widest))
+        last = int(np.searchsorted(starts, cells.col_stop))
+        return self._queries.take(np.arange(first, last)).clipped(cells)
+
+
+def _plan_bytes(message: PlanChange) -> int:
+    return sum(
+        PARTITION_BYTES + OWNER_BYTES * len(partition.owners)
+        for change in message.changes
+        for partition in change.created
+    )
