@@ -8,24 +8,25 @@ interrupted.
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from sparkswarm.errors import SparkswarmError
 from sparkswarm.experiments.cli import figures, simulate
-
-if TYPE_CHECKING:
-    from sparkswarm.workloads import Density
+from sparkswarm.terminal import (
+    BoundsOption,
+    DensityOption,
+    JsonOption,
+    SeedOption,
+    chosen_density,
+    explained,
+    people,
+    progress_bar,
+    write_json,
+)
 
 app = typer.Typer(
     help="SWARM: adaptive load balancing of spatial streams, on Apache Spark.",
@@ -37,26 +38,6 @@ bench = typer.Typer(help="Benchmarks that anyone can run.", no_args_is_help=True
 app.add_typer(bench, name="bench")
 
 Centres = Literal["uniform", "cities"]
-people = Console(stderr=True)
-
-JsonOption = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write JSON here; - is stdout.")
-]
-DensityOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="A grid of counts (parquet or csv with lat_idx, lon_idx and tweets or count; or "
-        "npy). Default: built-in cities of the contiguous US."
-    ),
-]
-BoundsOption = Annotated[
-    tuple[float, float, float, float] | None,
-    typer.Option(
-        metavar="MIN_X MIN_Y MAX_X MAX_Y",
-        help="The space that --density covers, where the file does not say.",
-    ),
-]
-SeedOption = Annotated[int, typer.Option(min=0, help="Fixes everything random.")]
 
 
 def _version(wanted: bool) -> None:
@@ -97,8 +78,8 @@ def balance(
     from sparkswarm.bench.balance import run_balance, variants
     from sparkswarm.bench.pictures import draw_balance, draw_plans
 
-    with _explained(), _progress() as progress:
-        where = _density(density, bounds)
+    with explained(), progress_bar() as progress:
+        where = chosen_density(density, bounds)
         total = rounds * len(list(variants(executors)))
         task = progress.add_task("balance", total=total)
         runs = run_balance(
@@ -131,7 +112,7 @@ def balance(
     settings = {
         "density": where.name, "rounds": rounds, "points": points, "queries": queries, "seed": seed
     }  # fmt: skip
-    _write_json(
+    write_json(
         json_to,
         settings
         | {
@@ -158,8 +139,8 @@ def overhead(
     from sparkswarm.bench.world import World
     from sparkswarm.config import SwarmConfig
 
-    with _explained(), _progress() as progress:
-        where = _density(density, bounds)
+    with explained(), progress_bar() as progress:
+        where = chosen_density(density, bounds)
         b = where.bounds
         config = SwarmConfig(
             bounds=(b.min_x, b.min_y, b.max_x, b.max_y),
@@ -185,7 +166,7 @@ def overhead(
     for op in operations:
         table.add_row(op.name, op.figure, f"{op.median:.4g}", f"{op.p99:.4g}", op.per)
     people.print(table)
-    _write_json(
+    write_json(
         json_to,
         {
             "executors": executors, "grid": [where.grid.columns, where.grid.rows],
@@ -217,7 +198,7 @@ def engine(
     """Measure the engine on Spark beside plain Spark and beside the kernel alone."""
     from sparkswarm.bench.engine import EngineSettings, run_engine
 
-    with _explained(), people.status("starting") as status:
+    with explained(), people.status("starting") as status:
         settings = EngineSettings(
             batches, points, queries, many_queries, centres, repeat, cores, seed
         )
@@ -252,7 +233,7 @@ def engine(
         )
     steps = ", ".join(f"{name} {took:.2f} s" for name, took in found["profile"].items())
     people.print(f"Where a batch's time goes: {steps}.")
-    _write_json(json_to, found)
+    write_json(json_to, found)
 
 
 @bench.command()
@@ -272,8 +253,8 @@ def adapt(
     from sparkswarm.bench.pictures import draw_adapt
 
     settings = AdaptSettings(points=points, queries=queries, seed=seed)
-    with _explained(), _progress() as progress:
-        where = _density(density, bounds)
+    with explained(), progress_bar() as progress:
+        where = chosen_density(density, bounds)
         task = progress.add_task("writing the stream", total=total_batches(settings))
 
         def on_batch(part: str, policy: str, _: int) -> None:
@@ -293,7 +274,7 @@ def adapt(
         f"cores. Longest task and latency: {settings.path_executors} executors, processor "
         f"seconds, one task at a time. Picture: {picture}"
     )
-    _write_json(json_to, run.to_json())
+    write_json(json_to, run.to_json())
 
 
 @app.command()
@@ -313,52 +294,9 @@ def demo(
     """Watch the engine follow a hotspot on a local Spark, in the terminal."""
     from sparkswarm.demo import run_demo
 
-    with _explained():
+    with explained():
         run_demo(people, seconds, executors, seed, compare)
 
 
 app.command()(simulate)
 app.command()(figures)
-
-
-def _density(path: Path | None, bounds: tuple[float, float, float, float] | None) -> Density:
-    from sparkswarm.protocol.geometry import Bounds
-    from sparkswarm.workloads import CONTIGUOUS_US, cities_density, load_density
-
-    if path is None:
-        return cities_density(Bounds(*bounds) if bounds else CONTIGUOUS_US)
-    return load_density(path, Bounds(*bounds) if bounds else None)
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Turn our own errors into one line and an exit code."""
-    try:
-        yield
-    except SparkswarmError as error:
-        people.print(f"[bold red]error:[/] {error}", highlight=False)
-        raise typer.Exit(1) from error
-    except KeyboardInterrupt:
-        people.print("interrupted")
-        raise typer.Exit(130) from None
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=people,
-        transient=True,
-    )
-
-
-def _write_json(where: str | None, data: dict[str, Any]) -> None:
-    if where is None:
-        return
-    text = json.dumps(data, indent=1)
-    if where == "-":
-        sys.stdout.write(text + "\n")
-    else:
-        Path(where).write_text(text + "\n", encoding="utf-8")

@@ -14,6 +14,17 @@ from rich import box
 from rich.table import Table
 
 from sparkswarm.experiments.names import POLICIES, SCENARIOS
+from sparkswarm.terminal import (
+    BoundsOption,
+    DensityOption,
+    JsonOption,
+    SeedOption,
+    chosen_density,
+    explained,
+    people,
+    progress_bar,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from sparkswarm.experiments.service import Service
@@ -22,25 +33,6 @@ if TYPE_CHECKING:
 _STORED = "stored"
 _ALL = ",".join(POLICIES)
 
-_Json = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write JSON here; - is stdout.")
-]
-_DensityFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--density",
-        help="A grid of counts (parquet or csv with lat_idx, lon_idx and tweets or count; or "
-        "npy). Default: built-in cities of the contiguous US.",
-    ),
-]
-_Bounds = Annotated[
-    tuple[float, float, float, float] | None,
-    typer.Option(
-        "--bounds",
-        metavar="MIN_X MIN_Y MAX_X MAX_Y",
-        help="The space that --density covers, where the file does not say.",
-    ),
-]
 _Policies = Annotated[
     str, typer.Option(help=f"Which to compare, with commas between them: {', '.join(POLICIES)}.")
 ]
@@ -53,7 +45,6 @@ _ServiceFile = Annotated[
         "that come with the program. Default: measure this machine, in some seconds.",
     ),
 ]
-_Seed = Annotated[int, typer.Option(min=0, help="Fixes everything random.")]
 _Minutes = Annotated[
     int | None, typer.Option(min=1, help="Scale the scenario to so many minutes of virtual time.")
 ]
@@ -68,30 +59,28 @@ def simulate(
         int | None, typer.Option(min=1, help="Queries registered before the run, instead.")
     ] = None,
     minutes: _Minutes = None,
-    density: _DensityFile = None,
-    bounds: _Bounds = None,
+    density: DensityOption = None,
+    bounds: BoundsOption = None,
     service: _ServiceFile = None,
-    seed: _Seed = 0,
+    seed: SeedOption = 0,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder; default artifacts/simulate/SCENARIO.")
     ] = None,
-    json_to: _Json = None,
+    json_to: JsonOption = None,
 ) -> None:
     """Play one of the paper's scenarios on its cluster, in virtual time, and write a folder."""
-    # Here, because the command line imports this module.
-    from sparkswarm.cli import _density, _explained, _progress, _write_json, people
     from sparkswarm.experiments.claims import claims
     from sparkswarm.experiments.experiment import Settings, run_experiment
     from sparkswarm.experiments.folder import write_folder
     from sparkswarm.experiments.scenarios import find_scenario
 
-    with _explained(), _progress() as progress:
+    with explained(), progress_bar() as progress:
         chosen = find_scenario(scenario)
         if minutes is not None:
             chosen = chosen.shortened(minutes)
         if queries is not None:
             chosen = replace(chosen, queries=(queries,))
-        where = _density(density, bounds)
+        where = chosen_density(density, bounds)
         task = progress.add_task("measuring this machine", total=None)
         settings = Settings(chosen, _names(policies), _service(service, where, seed), seed=seed)
         progress.update(task, total=settings.minutes, description="starting")
@@ -121,7 +110,7 @@ def simulate(
         mark = {True: "yes", False: "no ", None: "   "}[claim.holds]
         people.print(f"{mark}  {claim.what}: {claim.ours} (paper: {claim.paper})", highlight=False)
     people.print(f"Folder: {folder}")
-    _write_json(
+    write_json(
         json_to,
         found
         | {
@@ -139,22 +128,21 @@ def figures(
     ),
     policies: _Policies = _ALL,
     minutes: _Minutes = None,
-    density: _DensityFile = None,
-    bounds: _Bounds = None,
+    density: DensityOption = None,
+    bounds: BoundsOption = None,
     service: _ServiceFile = None,
-    seed: _Seed = 0,
-    json_to: _Json = None,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
 ) -> None:
     """Draw the figures of the paper's evaluation, each as PNG and CSV."""
-    from sparkswarm.cli import _density, _explained, _progress, _write_json, people
     from sparkswarm.experiments.experiment import Settings
     from sparkswarm.experiments.figures import Figures, chosen, minutes_of
-    from sparkswarm.experiments.folder import write_json
+    from sparkswarm.experiments.folder import json_file
     from sparkswarm.experiments.scenarios import find_scenario
 
-    with _explained(), _progress() as progress:
+    with explained(), progress_bar() as progress:
         names = chosen(name)
-        where = _density(density, bounds)
+        where = chosen_density(density, bounds)
         task = progress.add_task("measuring this machine", total=None)
         first = find_scenario(SCENARIOS[0])
         settings = Settings(first, _names(policies), _service(service, where, seed), seed=seed)
@@ -169,10 +157,10 @@ def figures(
         files = drawn.draw(names)
         config = settings.to_json() | {"density": where.name, "minutes": minutes}
         del config["scenario"]
-        files.append(write_json(config | {"figures": list(names)}, out / "config.json"))
+        files.append(json_file(config | {"figures": list(names)}, out / "config.json"))
     for path in files:
         people.print(str(path), highlight=False)
-    _write_json(json_to, {"figures": list(names), "files": [str(path) for path in files]})
+    write_json(json_to, {"figures": list(names), "files": [str(path) for path in files]})
 
 
 def _names(policies: str) -> tuple[str, ...]:

@@ -24,8 +24,8 @@ def write_folder(experiment: Experiment, folder: Path) -> list[Path]:
     config = {"density": experiment.density, **experiment.settings.to_json()}
     results = experiment.to_json() | {"claims": [claim.to_json() for claim in found]}
     files = [
-        write_json(config, folder / "config.json"),
-        write_json(results, folder / "results.json"),
+        json_file(config, folder / "config.json"),
+        json_file(results, folder / "results.json"),
         write_csv(experiment.timeline(), folder / "results.csv"),
         write_csv(experiment.utilization(), folder / "utilization.csv"),
         write_csv(experiment.traffic(), folder / "traffic.csv"),
@@ -40,7 +40,7 @@ def write_folder(experiment: Experiment, folder: Path) -> list[Path]:
     return files
 
 
-def write_json(data: Any, path: Path) -> Path:
+def json_file(data: Any, path: Path) -> Path:
     """Write JSON for people and machines."""
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return path
