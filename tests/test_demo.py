@@ -6,7 +6,15 @@ import sys
 
 import pytest
 
-DEMO = [sys.executable, "-c", "from sparkswarm.cli import app; app()", "demo", "--executors", "3"]
+DEMO = [
+    sys.executable,
+    "-c",
+    "from sparkswarm.cli import app; app()",
+    "demo",
+    "--executors",
+    "3",
+    "--no-browser",
+]
 
 
 def test_the_demo_streams_on_spark_compares_and_sums_up():

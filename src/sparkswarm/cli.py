@@ -16,6 +16,8 @@ from rich import box
 from rich.table import Table
 
 from sparkswarm.experiments.cli import figures, simulate
+from sparkswarm.map.cli import map_
+from sparkswarm.sim.fuzz_cli import fuzz
 from sparkswarm.terminal import (
     BoundsOption,
     DensityOption,
@@ -290,13 +292,18 @@ def demo(
             "--compare/--no-compare", help="Then stream the same rows without rebalancing."
         ),
     ] = True,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the live map in a browser.")
+    ] = True,
 ) -> None:
-    """Watch the engine follow a hotspot on a local Spark, in the terminal."""
+    """Watch the engine follow a hotspot on a local Spark, in the terminal and on a live map."""
     from sparkswarm.demo import run_demo
 
     with explained():
-        run_demo(people, seconds, executors, seed, compare)
+        run_demo(people, seconds, executors, seed, compare, browser)
 
 
+app.command("map")(map_)
+app.command()(fuzz)
 app.command()(simulate)
 app.command()(figures)

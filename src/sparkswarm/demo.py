@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import time
+import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from rich.text import Text
 
 from sparkswarm.config import PolicyName, SwarmConfig
 from sparkswarm.errors import SparkswarmError
+from sparkswarm.journal import IN_CHECKPOINT
+from sparkswarm.map.server import serve_in_background
 from sparkswarm.protocol.messages import Logged
 from sparkswarm.spark.engine import Handle, Swarm
 from sparkswarm.spark.session import session
@@ -92,10 +95,16 @@ class Scene:
         )  # fmt: skip
 
 
-def run_demo(console: Console, seconds: int, executors: int, seed: int, compare: bool) -> None:
-    """Stream for about so many seconds, showing each batch; compare; sum up."""
+def run_demo(
+    console: Console, seconds: int, executors: int, seed: int, compare: bool, browser: bool
+) -> None:
+    """Stream for about so many seconds, showing each batch and the map; compare; sum up."""
     scene = Scene(seconds, executors, seed)
     with tempfile.TemporaryDirectory(prefix="sparkswarm-demo-") as folder:
+        url = serve_in_background(Path(folder) / "swarm" / IN_CHECKPOINT)
+        console.print(f"The live map is at {url}", highlight=False)
+        if browser:
+            webbrowser.open(url)
         console.print("Starting Spark …", style="dim")
         spark = _start_spark(Path(folder) / "spark.log")
         try:

@@ -7,6 +7,7 @@ a statistic. Every decision leaves a :class:`Logged` with its reason.
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
@@ -35,7 +36,7 @@ from sparkswarm.protocol.messages import (
     ReportsDue,
 )
 from sparkswarm.protocol.pairing import Group, level, pair
-from sparkswarm.protocol.partition import Change, Partition
+from sparkswarm.protocol.partition import Change, Partition, moved
 from sparkswarm.protocol.plan import Plan
 
 PIECES_PER_PAIR = 5
@@ -77,6 +78,7 @@ class Coordinator:
         self._tried: set[int] = set()
         self._waiting: list[IdRequest] = []
         self._unusable: set[int] = set()
+        self._lost: set[int] = set()
 
     def handle(self, message: Message) -> list[Message]:
         """Take one message and return what to send."""
@@ -116,6 +118,38 @@ class Coordinator:
         self._damping.forget()
         return [PlanChange(plan.version, changes), log]
 
+    def lose(self, executor: int) -> list[Message]:
+        """Go on without an executor that died; return what to send.
+
+        What it had goes to those that are left, each time to the one with the fewest
+        partitions. As after a resize, a round that has begun is over. It must not be the last.
+        """
+        left = [m for m in range(self.plan.executors) if m not in self._lost | {executor}]
+        if not left:
+            raise ProtocolError(f"executor {executor} is the last one")
+        self._lost.add(executor)
+        held = Counter(m for partition in self.plan.partitions for m in partition.owners)
+        orphans = self.plan.owned_by(executor)
+        ids, plan = self.plan.reserve(len(orphans))
+        changes: list[Change] = []
+        for fresh_id, partition in zip(ids, orphans, strict=True):
+            taker = min(left, key=lambda m: (held[m], m))
+            held[taker] += 1
+            changes.append(moved(partition, executor, taker, fresh_id))
+        log = Logged(max(self._round, 0), f"lost {executor}", f"{len(changes)} partitions orphaned")
+        if self._reports or self._unusable:
+            self._begin(self._round + 1)
+        self._damping.forget()
+        if not changes:
+            return [log]
+        self.plan = plan.apply(changes)
+        return [PlanChange(self.plan.version, tuple(changes)), log]
+
+    def regain(self, executor: int) -> list[Message]:
+        """Count on an executor again that was lost; it has nothing until it is given load."""
+        self._lost.discard(executor)
+        return [Logged(max(self._round, 0), f"regained {executor}", "it is there again")]
+
     def _begin(self, number: int) -> None:
         """Start a round: nothing of the one before counts any more."""
         self._round = number
@@ -129,7 +163,8 @@ class Coordinator:
 
     def _report(self, report: CostReport) -> list[Message]:
         """Wait for all executors, then decide."""
-        if report.round < self._round or not 0 <= report.executor < self.plan.executors:
+        known = 0 <= report.executor < self.plan.executors and report.executor not in self._lost
+        if report.round < self._round or not known:
             return [Logged(report.round, "report ignored", f"late or unknown: {report.executor}")]
         if report.round > self._round:
             self._begin(report.round)
@@ -142,7 +177,8 @@ class Coordinator:
             self._unusable.add(report.executor)
             numbers = f"{report.executor} reported {report.numerator} and {report.received}"
             messages.append(Logged(report.round, "report ignored", numbers))
-        if len(self._reports.keys() | self._unusable) == self.plan.executors:
+        expected = self.plan.executors - len(self._lost)
+        if len(self._reports.keys() | self._unusable) == expected:
             messages += self._close()
         return messages
 

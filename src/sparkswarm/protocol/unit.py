@@ -124,6 +124,18 @@ class LoadBalancingUnit:
         for key, held in self._held.items():
             self._held[key] = Holding(held.partition, self._inherited(held.partition, ()))
 
+    def recount(self, partition_id: int) -> None:
+        """Count the queries of a partition anew, where a runtime has them after the plan.
+
+        A partition that the plan has taken away again is none of its concern.
+        """
+        held = self._held.get(partition_id)
+        if held is None:
+            return
+        queries = self._queries_of(held.partition) if self._queries_of else None
+        statistics = held.statistics.restricted_to(held.partition.cells, queries)
+        self._held[partition_id] = Holding(held.partition, statistics)
+
     @property
     def partitions(self) -> list[Partition]:
         """The partitions under its control."""

@@ -133,6 +133,8 @@ class ExecutorReport:
         For each executor to which it gives partitions, a file with their statistics.
     state
         Where it left what it knows.
+    loads
+        Points of each partition that had some.
     """
 
     batch: int
@@ -145,6 +147,7 @@ class ExecutorReport:
     messages: tuple[Message, ...] = ()
     parcels: Mapping[int, FileRef] = field(default_factory=dict)
     state: FileRef | None = None
+    loads: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int]:

@@ -9,6 +9,7 @@ may run anywhere; losing it costs one less informed round.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -109,6 +110,7 @@ class _Work:
         began = time.thread_time()
         self._balance = Balance(at, executor) if at.briefing.control else None
         self._points = self._matches = self._checks = 0
+        self._loads: Counter[int] = Counter()
         self._clock = 0
         self._size = CHUNK
         self._busy = time.thread_time() - began
@@ -142,6 +144,7 @@ class _Work:
             low, high = int(starts[slot]), int(starts[slot + 1])
             if low == high:
                 continue
+            self._loads[partition.id] += high - low
             for i, begin, end in self._by_piece(partition.id, routed, order[low:high]):
                 which = order[low + begin : low + end]
                 matches = self._match_piece(partition.id, i, x, y, when, which, points)
@@ -238,5 +241,5 @@ class _Work:
         return ExecutorReport(
             self._at.briefing.epoch.batch, self._executor,
             self._points, self._matches, self._checks, self._busy, self._clock,
-            said.messages, said.parcels, said.state,
+            said.messages, said.parcels, said.state, dict(self._loads),
         )  # fmt: skip

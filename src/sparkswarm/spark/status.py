@@ -35,6 +35,8 @@ class Progress:
         Seconds of work of each executor.
     received
         Points of each executor.
+    loads
+        Points of each partition that had some, by its id.
     """
 
     batch: int
@@ -47,6 +49,7 @@ class Progress:
     plan: int
     busy: tuple[float, ...]
     received: tuple[int, ...]
+    loads: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -56,6 +59,9 @@ class Progress:
         faults: Counter[tuple[str, str]] = Counter()
         for report in routed:
             faults.update(report.faults)
+        loads: Counter[int] = Counter()
+        for done in executed:
+            loads.update(done.loads)
         by = {report.executor: report for report in executed}
         of_each = [by.get(m) for m in range(epoch.plan.executors)]
         return cls(
@@ -69,6 +75,7 @@ class Progress:
             epoch.plan.version,
             tuple(report.busy if report else 0.0 for report in of_each),
             tuple(report.points if report else 0 for report in of_each),
+            dict(loads),
         )
 
     @property

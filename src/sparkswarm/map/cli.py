@@ -1,0 +1,58 @@
+"""``sparkswarm map``: watch a run, or one that is over.
+
+Owns words and options of this command, and nothing that computes.
+"""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparkswarm.errors import ConfigError
+from sparkswarm.journal import find
+from sparkswarm.map.server import LOOPBACK, MapServer, is_loopback
+from sparkswarm.store.files import local_path
+from sparkswarm.terminal import explained, people
+
+
+def map_(
+    run: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT_OR_JOURNAL", help="The run to show, by its folder.")
+    ],
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where to serve the page; 0 is any free port.")
+    ] = 8765,
+    host: Annotated[
+        str, typer.Option(help="The address to serve at; the default is this machine only.")
+    ] = LOOPBACK,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
+    ] = True,
+) -> None:
+    """Show a run on a live map, in the browser: under way, or replayed from its journal."""
+    with explained():
+        journal = _journal(run)
+        server = MapServer(journal, host, port)
+    if not is_loopback(host):
+        people.print(
+            f"[bold yellow]warning:[/] whoever reaches {host} can read this run's journal; "
+            "there is no password",
+            highlight=False,
+        )
+    if not journal.exists():
+        people.print(f"{journal} is not there yet: waiting for it", style="dim", highlight=False)
+    people.print(f"The map is at {server.url} (Ctrl-C ends it)", highlight=False)
+    if browser:
+        webbrowser.open(server.url)
+    with explained(), server:
+        server.serve_forever()
+
+
+def _journal(run: str) -> Path:
+    path = local_path(run)
+    if path is None:
+        raise ConfigError(f"a journal is a local file, got {run!r}; copy it here first")
+    return find(path)

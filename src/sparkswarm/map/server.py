@@ -1,0 +1,168 @@
+"""The map's server: one page, the files that it needs, and the journal from an offset on.
+
+Owns what is answered to whom. Routes are fixed, so no path of a request ever becomes a path
+of a file. It only reads, and it holds nothing of the journal: what the page asks for is read
+when it asks.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+import threading
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from sparkswarm.errors import ConfigError
+from sparkswarm.journal import read
+
+LOOPBACK = "127.0.0.1"
+JAVASCRIPT = "text/javascript; charset=utf-8"
+PAGES: Mapping[str, tuple[str, str]] = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/map.css": ("map.css", "text/css; charset=utf-8"),
+    "/map.js": ("map.js", JAVASCRIPT),
+    "/history.js": ("history.js", JAVASCRIPT),
+    "/drawing.js": ("drawing.js", JAVASCRIPT),
+    "/timelines.js": ("timelines.js", JAVASCRIPT),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/land.json": ("land.json", "application/json"),
+}
+"""What the page consists of: file and type of each path."""
+
+HEADERS = {
+    # Were a name from the journal ever to become a script, the browser would not run it.
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+OFFSET = re.compile(r"[0-9]{1,18}")
+
+
+class MapServer(ThreadingHTTPServer):
+    """Serves the map of one journal.
+
+    Parameters
+    ----------
+    journal
+        The journal's file, which need not be there yet.
+    host
+        The address to listen at; anything but loopback lets others read the journal.
+    port
+        The port; 0 takes a free one.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot listen there.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, journal: Path | str, host: str = LOOPBACK, port: int = 0) -> None:
+        self.journal = Path(journal)
+        self.only_loopback = is_loopback(host)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        static = files("sparkswarm.map") / "static"
+        self.pages = {path: (static / name).read_bytes() for path, (name, _) in PAGES.items()}
+        try:
+            super().__init__((host, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise ConfigError(
+                f"the map cannot listen at {host}, port {port}: {error}; port 0 takes a free one"
+            ) from error
+
+    @property
+    def url(self) -> str:
+        """The address of the page."""
+        host, port = str(self.server_address[0]), self.server_port
+        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a browser that goes away in the middle of an answer is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: MapServer
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "sparkswarm", ""
+    timeout = 60
+
+    def do_GET(self) -> None:
+        """Answer."""
+        url = urlsplit(self.path)
+        if self.server.only_loopback and not _names_loopback(self.headers.get("Host", "")):
+            # Another site's name that leads here: its scripts are not to read the journal.
+            self._refuse(HTTPStatus.FORBIDDEN, "this map is served to this machine only")
+        elif url.path in PAGES:
+            self._answer(self.server.pages[url.path], PAGES[url.path][1])
+        elif url.path == "/events":
+            self._events(parse_qs(url.query).get("since", ["0"])[-1])
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def _events(self, since: str) -> None:
+        if not OFFSET.fullmatch(since):
+            self._refuse(HTTPStatus.BAD_REQUEST, "since must be an offset, a whole number")
+            return
+        chunk = read(self.server.journal, int(since))
+        offsets = {"Start": chunk.start, "Stop": chunk.stop, "End": chunk.end}
+        self._answer(
+            chunk.lines, "application/jsonl; charset=utf-8",
+            headers={f"Journal-{name}": str(offset) for name, offset in offsets.items()},
+        )  # fmt: skip
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self._answer(why.encode(), "text/plain; charset=utf-8", status)
+
+    def _answer(
+        self,
+        body: bytes,
+        kind: str,
+        status: HTTPStatus = HTTPStatus.OK,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.send_response(status)
+        always = {"Content-Type": kind, "Content-Length": str(len(body)), **HEADERS}
+        for name, value in {**always, **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: a page asks every second."""
+
+
+def serve_in_background(journal: Path | str, port: int = 0) -> str:
+    """Serve the map of a journal to this machine until the process ends; return its address."""
+    server = MapServer(journal, LOOPBACK, port)
+    threading.Thread(target=server.serve_forever, name="map", daemon=True).start()
+    return server.url
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches what listens at a host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _names_loopback(host_header: str) -> bool:
+    try:
+        return is_loopback(urlsplit(f"//{host_header}").hostname or "")
+    except ValueError:
+        return False

@@ -1,0 +1,348 @@
+// The page: asks for the journal's news, follows the run or replays it, and shows a frame.
+//
+// Owns the controls and everything that is text. What comes from the journal becomes text and
+// nothing else (textContent), whatever it looks like.
+
+import { arrow, degree, executorColour, MapDrawing, measure, scaleColour, short, sized } from "./drawing.js";
+import { areasOf, History, movesBetween } from "./history.js";
+import { Timelines } from "./timelines.js";
+
+const POLL = 1000; // milliseconds between two questions
+const STEP = 250; // milliseconds a batch is shown in a replay
+const SILENT = 15; // seconds without a batch, and so many batches' time, before a run seems over
+const MOST_LINES = 100; // of the decision log
+const MOVES_SHOWN = 12; // in words
+const REBALANCING = "swarm"; // the policy that moves partitions
+
+const byId = (id) => document.getElementById(id);
+const history = new History();
+const drawing = new MapDrawing(byId("canvas"));
+const timelines = new Timelines(byId("charts"), (index) => goTo(index));
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
+const timeOf = (seconds) => clock.format(new Date(seconds * 1000));
+
+let offset = 0; // how far the journal was read
+let answers = true; // whether the server does
+let serverNow = 0; // its time, in seconds
+let following = true; // the latest batch is shown, whichever that is
+let shownBatch = null;
+let picked = null; // a partition's id
+let playing = 0; // the timer of a replay
+let logged = []; // the decisions shown
+let pending = false;
+
+// -- the journal's news ---------------------------------------------------------------------
+
+async function poll() {
+  const answered = answers;
+  let [news, more] = [false, false];
+  try {
+    const response = await fetch(`events?since=${offset}`, { cache: "no-store" });
+    if (!response.ok) throw new Error(`the server answers ${response.status}`);
+    const [start, stop, end] = ["Start", "Stop", "End"].map((name) =>
+      Number(response.headers.get(`Journal-${name}`)),
+    );
+    // Another journal, a shorter one, is in the place.
+    if (start < offset) history.clear();
+    serverNow = Date.parse(response.headers.get("Date")) / 1000;
+    news = history.add(entriesOf(await response.text()));
+    more = stop > start && stop < end;
+    offset = stop;
+    answers = true;
+  } catch {
+    answers = false;
+  }
+  if (news || answers !== answered) show();
+  else showState(history.frames[shownIndex()]);
+  setTimeout(poll, more ? 0 : POLL);
+}
+
+function entriesOf(text) {
+  const entries = [];
+  for (const line of text.split("\n")) {
+    try {
+      if (line) entries.push(JSON.parse(line));
+    } catch {
+      // A killed process left it unfinished.
+    }
+  }
+  return entries;
+}
+
+// -- which frame is shown -------------------------------------------------------------------
+
+function shownIndex() {
+  return following || shownBatch === null ? history.frames.length - 1 : history.indexOf(shownBatch);
+}
+
+function goTo(index) {
+  const last = history.frames.length - 1;
+  if (last < 0) return;
+  const chosen = Math.min(last, Math.max(0, index));
+  shownBatch = history.frames[chosen].batch;
+  following = false;
+  show();
+}
+
+function follow() {
+  stop();
+  following = true;
+  show();
+}
+
+function stop() {
+  clearInterval(playing);
+  playing = 0;
+}
+
+function play() {
+  if (playing) {
+    stop();
+    show();
+    return;
+  }
+  goTo(shownIndex() >= history.frames.length - 1 ? 0 : shownIndex());
+  playing = setInterval(() => {
+    if (shownIndex() >= history.frames.length - 1) follow();
+    else goTo(shownIndex() + 1);
+  }, STEP);
+  show();
+}
+
+// -- showing it -----------------------------------------------------------------------------
+
+// Ask for one repainting, however many things have changed.
+function show() {
+  if (pending) return;
+  pending = true;
+  requestAnimationFrame(() => {
+    pending = false;
+    paint();
+  });
+}
+
+function paint() {
+  const index = shownIndex();
+  const frame = history.frames[index];
+  showState(frame);
+  showPlayer(index, frame);
+  const moves = [0, 1, 2]
+    .filter((age) => index - age > 0)
+    .map((age) => movesBetween(history.frames[index - age - 1], history.frames[index - age]));
+  if (history.run) {
+    const by = byId("colour").value;
+    drawing.draw(history.run, frame, {
+      by,
+      labels: byId("labels").checked,
+      moves: byId("moves").checked ? moves : [],
+      picked,
+    });
+    showLegend(frame, by);
+  }
+  timelines.draw(history.frames, index, timeOf);
+  if (!frame) return;
+  showExecutors(frame);
+  showLog(frame, moves[0] ?? []);
+  showPicked(frame);
+  byId("canvas").setAttribute(
+    "aria-label",
+    `Map of ${frame.partitions.length} partitions and ${frame.executors} executors in batch ${frame.batch}`,
+  );
+  Object.assign(document.body.dataset, {
+    batch: frame.batch,
+    partitions: frame.partitions.length,
+    moves: moves[0]?.length ?? 0,
+  });
+}
+
+function showState(frame) {
+  const last = history.frames.at(-1);
+  let [state, text] = ["waiting", "waiting for the first batch"];
+  if (last) {
+    const patience = Math.max(SILENT, (SILENT * last.seconds) / last.count);
+    const silence = Math.max(0, serverNow - last.time);
+    [state, text] = silence < patience ? ["live", "live"] : ["over", `no batch for ${duration(silence)}: the run is over, or has no data`];
+  }
+  if (!answers) [state, text] = ["lost", "the map's server does not answer; what is here can still be replayed"];
+  setText("state", text);
+  Object.assign(document.body.dataset, { state, frames: history.frames.length, following });
+
+  const { run } = history;
+  const still = run && run.policy !== REBALANCING;
+  byId("note").hidden = !still;
+  if (still) setText("note", `The policy of this run, ${run.policy}, does not rebalance: partitions stay where they are.`);
+  if (!frame) return;
+  const facts = [
+    `policy ${run.policy}`,
+    `${frame.executors} executors`,
+    `${frame.partitions.length} partitions`,
+    `${short(frame.points)} points and ${short(frame.matches)} results in ${frame.seconds.toFixed(2)} s`,
+  ];
+  if (frame.bad) facts.push(`${short(frame.bad)} bad rows`);
+  setText("facts", facts.join(" · "));
+}
+
+function showPlayer(index, frame) {
+  const slider = byId("slider");
+  const last = Math.max(0, history.frames.length - 1);
+  slider.max = last;
+  slider.value = Math.max(0, index);
+  for (const id of ["slider", "first", "back", "forward", "play", "live"]) byId(id).disabled = !frame;
+  setText("play", playing ? "pause" : "play");
+  byId("live").setAttribute("aria-pressed", following);
+  const first = frame && frame.count > 1 ? `batches to ${frame.batch}` : `batch ${frame?.batch}`;
+  const text = frame ? `${first}, ${timeOf(frame.time)}` : "";
+  setText("when", text);
+  slider.setAttribute("aria-valuetext", text);
+}
+
+function showLegend(frame, by) {
+  const strip = byId("scale");
+  strip.hidden = by === "executor";
+  let [low, high, text] = ["", "", "a colour and a number for each executor"];
+  if (by !== "executor" && frame) {
+    const scale = measure(frame, by);
+    [low, high] = by === "busy" ? ["0", `${(1000 * scale.high).toFixed(0)} ms`] : [scale.low, scale.high].map((v) => v.toPrecision(2)).map(Number).map(short);
+    text = "work of the partition's executor in this batch";
+    if (by === "density") {
+      text = frame.loads ? "points in each cell, logarithmic" : "points in each cell, the mean of its executor's cells, logarithmic";
+    }
+    const context = sized(strip, 140, 12);
+    for (let x = 0; x < 140; x++) {
+      context.fillStyle = scaleColour(x / 139);
+      context.fillRect(x, 0, 1, 12);
+    }
+  }
+  if (frame?.partitions.some((p) => p.owners.length > 1)) text += "; ○ a hot cell that several share";
+  if (byId("moves").checked) text += "; red: moved just now";
+  setText("legend-low", low);
+  setText("legend-high", high);
+  setText("legend-text", text);
+}
+
+function showExecutors(frame) {
+  const rows = byId("rows");
+  while (rows.children.length > frame.executors) rows.lastChild.remove();
+  while (rows.children.length < frame.executors) rows.append(executorRow(rows.children.length));
+  const most = Math.max(...frame.busy, 1e-9);
+  const areas = areasOf(frame);
+  [...rows.children].forEach((row, m) => {
+    const [, bar, busy, points, cells] = row.children;
+    bar.firstChild.style.width = `${((100 * (frame.busy[m] ?? 0)) / most).toFixed(1)}%`;
+    busy.textContent = (1000 * (frame.busy[m] ?? 0)).toFixed(0);
+    points.textContent = short(frame.received[m] ?? 0);
+    cells.textContent = short(Math.round(areas[m]));
+  });
+}
+
+function executorRow(executor) {
+  const row = document.createElement("tr");
+  const name = row.appendChild(document.createElement("td"));
+  const swatch = name.appendChild(document.createElement("span"));
+  swatch.className = "swatch";
+  swatch.style.background = executorColour(executor);
+  name.append(String(executor));
+  const bar = row.appendChild(document.createElement("td"));
+  bar.className = "wide";
+  bar.appendChild(document.createElement("div")).className = "bar";
+  for (let i = 0; i < 3; i++) row.append(document.createElement("td"));
+  return row;
+}
+
+function showLog(frame, moves) {
+  const told = moves.slice(0, MOVES_SHOWN).map((move) => `p${move.partition.id} ${arrow(move)}`);
+  if (moves.length > told.length) told.push(`${moves.length - told.length} more`);
+  setText("moved", told.length ? `Moved before batch ${frame.batch}: ${told.join(", ")}` : "Nothing moved before this batch.");
+  byId("moved").classList.toggle("some", told.length > 0);
+  const wanted = byId("requests").checked ? () => true : ({ what }) => !String(what).startsWith("ask ");
+  const lines = history.decisionsUpTo(frame.batch, wanted, MOST_LINES);
+  // The same lines stay: somebody may be reading, or marking them.
+  if (lines.length === logged.length && lines.every((line, i) => line === logged[i])) return;
+  logged = lines;
+  byId("decisions").replaceChildren(...lines.map(decisionLine));
+}
+
+function decisionLine({ round, what, reason }) {
+  const line = document.createElement("li");
+  for (const [name, text] of [["round", `round ${round}`], ["what", what], ["reason", reason]]) {
+    const part = line.appendChild(document.createElement("span"));
+    part.className = name;
+    part.textContent = text;
+  }
+  return line;
+}
+
+function showPicked(frame) {
+  const partition = frame.partitions.find((p) => p.id === picked);
+  if (!partition) {
+    setText("picked", "Point at a partition, or focus the map and press the arrow keys.");
+    return;
+  }
+  const [c1, r1, c2, r2] = partition.cells;
+  const { bounds, grid } = history.run;
+  const x = (column) => bounds[0] + ((bounds[2] - bounds[0]) * column) / grid[0];
+  const y = (row) => bounds[1] + ((bounds[3] - bounds[1]) * row) / grid[1];
+  const [onX, onY] = drawing.isDegrees() ? [(v) => degree(v, "E", "W"), (v) => degree(v, "N", "S")] : [short, short];
+  const tickets = partition.tickets?.join(", ");
+  const who = tickets ? `executors ${partition.owners.join(", ")} with ${tickets} tickets` : `executor ${partition.owners[0]}`;
+  const cells = `${c2 - c1} × ${r2 - r1} cells`;
+  setText("picked", `p${partition.id}: ${who}; ${cells}, ${onX(x(c1))} to ${onX(x(c2))}, ${onY(y(r1))} to ${onY(y(r2))}`);
+}
+
+// Written only where it differs, so that screen readers hear news alone.
+function setText(id, text) {
+  const element = byId(id);
+  if (element.textContent !== text) element.textContent = text;
+}
+
+function duration(seconds) {
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} minutes`;
+  return seconds < 172800 ? `${Math.round(seconds / 3600)} hours` : `${Math.round(seconds / 86400)} days`;
+}
+
+// -- controls -------------------------------------------------------------------------------
+
+for (const id of ["colour", "labels", "moves", "requests"]) byId(id).addEventListener("change", show);
+const step = (wanted) => () => {
+  stop();
+  goTo(wanted());
+};
+byId("slider").addEventListener("input", step(() => Number(byId("slider").value)));
+byId("first").addEventListener("click", step(() => 0));
+byId("back").addEventListener("click", step(() => shownIndex() - 1));
+byId("forward").addEventListener("click", step(() => shownIndex() + 1));
+byId("play").addEventListener("click", play);
+byId("live").addEventListener("click", follow);
+
+byId("canvas").addEventListener("pointermove", (event) => {
+  const frame = history.frames[shownIndex()];
+  if (frame) pick(drawing.at(frame, event.offsetX, event.offsetY)?.id ?? null);
+});
+byId("canvas").addEventListener("pointerleave", () => pick(null));
+byId("canvas").addEventListener("keydown", (event) => {
+  const direction = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  const ids = history.frames[shownIndex()]?.partitions.map((p) => p.id);
+  if (!direction || !ids) return;
+  event.preventDefault();
+  const place = ids.indexOf(picked);
+  pick(ids[place < 0 ? 0 : (place + direction + ids.length) % ids.length]);
+});
+
+function pick(id) {
+  if (id === picked) return;
+  picked = id;
+  show();
+}
+
+new ResizeObserver(show).observe(byId("map"));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
+
+fetch("land.json")
+  .then((response) => response.json())
+  .then((land) => {
+    drawing.land = land;
+    show();
+  })
+  .catch(() => {}); // the map is usable without
+poll();

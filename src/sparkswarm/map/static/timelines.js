@@ -1,0 +1,135 @@
+// Timelines: how a number went, batch by batch, with the batch in view marked.
+//
+// Owns the small charts and what they show. A click says which frame was meant.
+
+import { short, sized, ticks } from "./drawing.js";
+
+const LEFT = 46;
+const RIGHT = 8;
+const PAD = 6;
+const HEIGHT = 92;
+const AXIS = 30;
+
+const MEASURES = [
+  { name: "throughput", title: "Throughput, points a second", value: (f) => (f.seconds ? f.points / f.seconds : 0), show: (v) => short(Math.round(v)) },
+  { name: "latency", title: "Latency, seconds a batch", value: (f) => f.seconds / f.count, show: (v) => `${v.toFixed(2)} s` },
+  { name: "balance", title: "Balance, mean work / most, 1 is perfect", value: (f) => f.balance, show: (v) => v.toFixed(2), most: 1 },
+  { name: "queries", title: "Queries, operations a batch", value: (f) => f.operations / f.count, show: (v) => short(Math.round(v)) },
+];
+
+export class Timelines {
+  constructor(parent, onPick) {
+    this.charts = MEASURES.map((measure, i) => new Chart(parent, measure, i === MEASURES.length - 1, onPick));
+  }
+
+  draw(frames, index, clock) {
+    for (const chart of this.charts) chart.draw(frames, index, clock);
+  }
+}
+
+class Chart {
+  constructor(parent, measure, hasAxis, onPick) {
+    this.measure = measure;
+    this.hasAxis = hasAxis;
+    this.count = 0;
+    const figure = parent.appendChild(document.createElement("figure"));
+    const caption = figure.appendChild(document.createElement("figcaption"));
+    caption.appendChild(document.createElement("span")).textContent = measure.title;
+    this.number = caption.appendChild(document.createElement("span"));
+    this.number.dataset.measure = measure.name;
+    this.canvas = figure.appendChild(document.createElement("canvas"));
+    this.canvas.setAttribute("role", "img");
+    const pick = (event) => {
+      if (!this.count || !event.buttons) return;
+      const part = (event.offsetX - LEFT) / (this.canvas.clientWidth - LEFT - RIGHT);
+      onPick(Math.round(Math.min(1, Math.max(0, part)) * (this.count - 1)));
+    };
+    this.canvas.addEventListener("pointerdown", pick);
+    this.canvas.addEventListener("pointermove", pick);
+  }
+
+  draw(frames, index, clock) {
+    const { measure, canvas } = this;
+    this.count = frames.length;
+    const style = getComputedStyle(canvas);
+    const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+    const height = HEIGHT + (this.hasAxis ? AXIS : 0);
+    const context = sized(canvas, Math.max(200, canvas.clientWidth), height);
+    const width = Math.max(200, canvas.clientWidth) - LEFT - RIGHT;
+    const values = frames.map(measure.value);
+    const now = values[index];
+    this.number.textContent = now === undefined ? "–" : measure.show(now);
+    canvas.setAttribute("aria-label", `${measure.title}: ${this.number.textContent} in the batch shown, ${frames.length} shown in all`);
+
+    const most = measure.most ?? top(values);
+    const x = (i) => LEFT + (frames.length > 1 ? (i / (frames.length - 1)) * width : width / 2);
+    const y = (v) => PAD + (HEIGHT - 2 * PAD) * (1 - Math.min(v, most) / most);
+    context.font = "11px system-ui, sans-serif";
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    context.lineWidth = 1;
+    for (const tick of ticks(0, most, 3)) {
+      context.strokeStyle = colour("line");
+      line(context, [[LEFT, y(tick)], [LEFT + width, y(tick)]]);
+      context.fillStyle = colour("dim");
+      context.fillText(compact(tick), LEFT - 5, y(tick));
+    }
+    if (!frames.length) return;
+    context.strokeStyle = colour("curve");
+    context.lineWidth = 1.5;
+    line(context, values.map((v, i) => [x(i), y(v)]));
+    context.fillStyle = colour("move");
+    values.forEach((v, i) => {
+      // Above the scale, which one odd batch must not spoil for all others.
+      if (v > most) triangle(context, x(i), PAD);
+    });
+    context.strokeStyle = colour("ink");
+    context.lineWidth = 1;
+    line(context, [[x(index), 0], [x(index), HEIGHT]]);
+    context.fillStyle = colour("curve");
+    context.beginPath();
+    context.arc(x(index), y(now), 3.5, 0, 2 * Math.PI);
+    context.fill();
+    if (this.hasAxis) this.#axis(context, frames, x, width, colour("dim"), clock);
+  }
+
+  // Batches, and when they were: batches are evenly spaced, hours need not be.
+  #axis(context, frames, x, width, colour, clock) {
+    context.fillStyle = colour;
+    const last = frames.length - 1;
+    const labels = Math.max(1, Math.min(last, Math.floor(width / 80)));
+    for (let k = 0; k <= labels; k++) {
+      const i = Math.round((k / labels) * last);
+      context.textAlign = k === labels && last ? "right" : k ? "center" : "left";
+      context.fillText(k ? String(frames[i].batch) : `batch ${frames[i].batch}`, x(i), HEIGHT + 8);
+      context.fillText(clock(frames[i].time), x(i), HEIGHT + 22);
+      if (!last) break;
+    }
+  }
+}
+
+// The top of a scale: the most, but for values far above nearly all others.
+function top(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const most = sorted.at(-1) ?? 0;
+  const nearly = sorted[Math.floor(0.94 * (sorted.length - 1))] ?? 0;
+  return (nearly && most > 3 * nearly ? 1.6 * nearly : 1.05 * most) || 1;
+}
+
+function compact(number) {
+  return number.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 3 });
+}
+
+function line(context, places) {
+  context.beginPath();
+  places.forEach(([x, y], i) => (i ? context.lineTo(x, y) : context.moveTo(x, y)));
+  context.stroke();
+}
+
+function triangle(context, x, y) {
+  context.beginPath();
+  context.moveTo(x, y - 5);
+  context.lineTo(x - 4, y + 2);
+  context.lineTo(x + 4, y + 2);
+  context.fill();
+}

@@ -1,0 +1,1 @@
+"""The simulator: the protocol between machines that exchange messages, in virtual time."""

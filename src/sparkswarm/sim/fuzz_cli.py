@@ -1,0 +1,78 @@
+"""The command ``sparkswarm fuzz``: words and options, nothing that computes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparkswarm.sim.bugs import Bug
+from sparkswarm.terminal import explained, people, progress_bar, write_json
+
+
+def fuzz(
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to play.")] = 200,
+    first: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Play this one seed only, for --journal.")
+    ] = None,
+    bug: Annotated[
+        list[Bug] | None,
+        typer.Option(help="Plant a bug, to see that it is found. May be given several times."),
+    ] = None,
+    journal: Annotated[
+        Path | None, typer.Option(help="Write every event of --seed here, as lines of JSON.")
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Processes to play on; 0 is one for each core.")
+    ] = 0,
+    json_to: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write JSON here; - is stdout.")
+    ] = None,
+) -> None:
+    """Play the protocol between simulated machines with faults, and check every result.
+
+    Delays, lost and doubled messages, slow machines, crashes and divisions of the network are
+    drawn from the seed. Exit code 1 if anything was wrong.
+    """
+    from sparkswarm.sim.fuzz import Outcome, Summary, play
+    from sparkswarm.sim.fuzz import fuzz as play_many
+
+    bugs = tuple(bug or ())
+    if journal is not None and seed is None:
+        raise typer.BadParameter("--journal needs --seed")
+    with explained():
+        if seed is not None:
+            with journal.open("w", encoding="utf-8") if journal else nullcontext() as lines:
+                summary = Summary(bugs, [play(seed, bugs, lines)])
+        else:
+            with progress_bar() as progress:
+                task = progress.add_task("fuzz", total=seeds)
+                failed = 0
+
+                def on_outcome(outcome: Outcome) -> None:
+                    nonlocal failed
+                    failed += bool(outcome.violations)
+                    words = "fuzz" if not failed else f"fuzz, {failed} failing"
+                    progress.update(task, advance=1, description=words)
+
+                processes = min(jobs or os.cpu_count() or 1, seeds)
+                summary = play_many(range(first, first + seeds), bugs, processes, on_outcome)
+    result = summary.to_json()
+    for failing in result["failing"][:10]:
+        people.print(f"[bold red]seed {failing['seed']}[/]", highlight=False)
+        for violation in failing["violations"]:
+            people.print(f"  {violation}", highlight=False, markup=False)
+        people.print(f"  {failing['replay']}", highlight=False, markup=False)
+    people.print(
+        f"{result['seeds']} seeds: {result['lost']} lost, {result['duplicated']} duplicated, "
+        f"{result['violations']} violations, {result['partial']} partial answers; "
+        f"trace {result['trace_hash']}",
+        highlight=False,
+    )
+    write_json(json_to, result)
+    if summary.failing:
+        raise typer.Exit(1)

@@ -1,0 +1,333 @@
+"""The oracle: it sees every input and every output, and says whether the run was right.
+
+Owns all judgement. It knows nothing of how the cluster works inside, except for the invariants
+of plans and terms that are told to it.
+
+**What must be true of results.** The system is asynchronous, so what a query was when a point
+met it can only be said within limits. Version k of a query is *possible* for a point if its
+operation was emitted before the point was acknowledged, and no later one was acknowledged
+before the point was emitted. Not yet registered is version 0.
+
+- Where every possible version has the point in its rectangle, there must be one result.
+- Where none has, there must be none.
+- Otherwise there may be one. Its version must be possible and contain the point.
+- There are never two.
+
+**Running counts.** The results of a stateful query are counted along lanes, each at one
+executor at a time. The numbers of a lane must be 1, 2, 3, ... without gap or repetition, and
+when its query has gone, one last result says how many there were.
+
+**Snapshot queries.** A point that was emitted and acknowledged within the window and before the
+query was asked must be in the answer; one that was acknowledged before the window or emitted
+after the query must not; nor any outside the range, nor one twice. An answer may lack points
+if it says so, and a machine to blame did die.
+
+**Acknowledgement.** Where no machine crashed and none was taken for dead, no tuple may be lost
+on the way: one that had to be sent again counts as lost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sparkswarm.errors import PlanError
+from sparkswarm.protocol.global_index import GlobalIndex
+from sparkswarm.protocol.partition import Change, Partition
+from sparkswarm.protocol.plan import Plan
+from sparkswarm.sim.clock import Clock
+from sparkswarm.sim.tuples import Answered, Ask, Final, Lane, Match, Operation, Point, Rectangle
+
+SHOWN = 5
+"""So many violations of a run are told in full."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What is wrong with a run.
+
+    Attributes
+    ----------
+    lost
+        Results that are missing, and tuples that were never acknowledged or got lost.
+    duplicated
+        Results that came twice.
+    partial
+        Snapshot queries with an incomplete answer that says so. That is not wrong.
+    violations
+        Everything that is wrong, in words, lost and duplicated results included.
+    """
+
+    lost: int = 0
+    duplicated: int = 0
+    partial: int = 0
+    violations: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Fate:
+    """When a tuple was emitted and when it was done."""
+
+    item: Point | Operation
+    emitted: int
+    done: float = math.inf
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A snapshot query and when it was asked."""
+
+    ask: Ask
+    at: int
+
+
+class Oracle:
+    """Watch one run.
+
+    Parameters
+    ----------
+    clock
+        The time.
+    counts_all
+        Whether the window of the run keeps everything that a snapshot query may ask for; if
+        not, answers are only checked for what must not be in them.
+    """
+
+    def __init__(self, clock: Clock, plan: Plan, counts_all: bool) -> None:
+        self._clock = clock
+        self._counts_all = counts_all
+        self._points: dict[tuple[int, int], _Fate] = {}
+        self._operations: dict[int, list[_Fate]] = {}
+        self._matches: list[Match] = []
+        self._finals: list[Final] = []
+        self._questions: dict[int, _Asked] = {}
+        self._answers: list[Answered] = []
+        self._again: list[Point | Operation] = []
+        self._partitions: dict[int, Partition] = {p.id: p for p in plan.partitions}
+        self._chairs: dict[int, str] = {}
+        self._plans: dict[int, tuple[Change, ...]] = {}
+        self.disturbed = False
+        self._dead: set[int] = set()
+        self.rounds: list[int] = []
+        self.verdict = Verdict()
+
+    # -- inputs and outputs ---------------------------------------------------------------------
+
+    def emitted(self, item: Point | Operation) -> None:
+        """See a tuple leave its source for the first time."""
+        fate = _Fate(item, self._clock.now)
+        if isinstance(item, Point):
+            self._points[item.source, item.number] = fate
+        else:
+            self._operations.setdefault(item.query, []).append(fate)
+
+    def acknowledged(self, item: Point | Operation) -> None:
+        """See that a source knows that a tuple is done."""
+        if isinstance(item, Point):
+            self._points[item.source, item.number].done = self._clock.now
+        else:
+            for fate in self._operations[item.query]:
+                if fate.item == item:
+                    fate.done = self._clock.now
+
+    def sent_again(self, item: Point | Operation) -> None:
+        """See that a source had to send a tuple again."""
+        self._again.append(item)
+
+    def result(self, result: Match | Final) -> None:
+        """See a result at the sink."""
+        if isinstance(result, Match):
+            self._matches.append(result)
+        else:
+            self._finals.append(result)
+
+    def asked(self, ask: Ask) -> None:
+        """See a snapshot query leave its source."""
+        self._questions[ask.number] = _Asked(ask, self._clock.now)
+
+    def answered(self, answer: Answered) -> None:
+        """See an answer arrive."""
+        self._answers.append(answer)
+
+    # -- the cluster ------------------------------------------------------------------------------
+
+    def crashed(self) -> None:
+        """Hear that a machine went down, or was cut off."""
+        self.disturbed = True
+
+    def fenced(self, executor: int) -> None:
+        """Hear that an executor was declared dead."""
+        self.disturbed = True
+        self._dead.add(executor)
+
+    def presides(self, term: int, name: str) -> None:
+        """Hear that a machine is the Coordinator of a term: there can be but one."""
+        if term:
+            self.disturbed = True
+        if self._chairs.setdefault(term, name) != name:
+            self.wrong(f"term {term} has two Coordinators, {self._chairs[term]} and {name}")
+
+    def round_began(self, term: int, number: int) -> None:
+        """Hear that a round is over and another begins."""
+        self.rounds.append(self._clock.now)
+
+    def plan_changed(self, term: int, plan: Plan, changes: tuple[Change, ...]) -> None:
+        """See a plan: it tiles the space, follows the last one, and its ids are new."""
+        if term < max(self._chairs, default=0):
+            self.wrong(f"a Coordinator of term {term} publishes in term {max(self._chairs)}")
+        if self._plans.setdefault(plan.version, changes) != changes:
+            self.wrong(f"there are two plans of version {plan.version}")
+        try:
+            plan.check()
+        except PlanError as error:
+            self.wrong(f"plan {plan.version}: {error}")
+        for change in changes:
+            for partition in change.created:
+                if partition.id in self._partitions:
+                    self.wrong(f"partition id {partition.id} is used again")
+                self._partitions[partition.id] = partition
+
+    def index_changed(self, name: str, index: GlobalIndex) -> None:
+        """See a step of a gradual update: every cell leads to one partition that contains it."""
+        try:
+            index.check_tiling()
+        except PlanError as error:
+            self.wrong(f"the index of {name}: {error}")
+
+    def wrong(self, what: str) -> None:
+        """Note a violation."""
+        self.verdict.violations.append(f"{self._clock.now} us: {what}")
+
+    def seen(self) -> dict[str, int]:
+        """Return how much there was to see."""
+        return {
+            "points": len(self._points),
+            "operations": sum(map(len, self._operations.values())),
+            "results": len(self._matches),
+            "snapshot queries": len(self._answers),
+            "sent again": len(self._again),
+        }
+
+    # -- judgement --------------------------------------------------------------------------
+
+    def judge(self) -> Verdict:
+        """Compare all results with brute force."""
+        self._judge_delivery()
+        self._judge_matches()
+        self._judge_counts()
+        for answer in self._answers:
+            self._judge_answer(answer)
+        return self.verdict
+
+    def _lost(self, what: str) -> None:
+        self.verdict.lost += 1
+        self.wrong(f"lost: {what}")
+
+    def _duplicated(self, what: str) -> None:
+        self.verdict.duplicated += 1
+        self.wrong(f"duplicated: {what}")
+
+    def _judge_delivery(self) -> None:
+        fates = [*self._points.values(), *(f for o in self._operations.values() for f in o)]
+        for fate in fates:
+            if fate.done == math.inf:
+                self._lost(f"{fate.item} was never acknowledged")
+        if not self.disturbed:
+            for item in self._again:
+                self._lost(f"{item} had to be sent again, though no machine died")
+
+    def _judge_matches(self) -> None:
+        found: dict[tuple[int, int, int], list[Match]] = {}
+        for match in self._matches:
+            found.setdefault((match.query, match.source, match.number), []).append(match)
+        for query, operations in self._operations.items():
+            for (source, number), point in self._points.items():
+                matches = found.pop((query, source, number), [])
+                self._judge_pair(operations, point, matches)
+        for key in found:
+            self.wrong(f"a result for a query or a point that was never emitted: {key}")
+
+    def _judge_pair(self, operations: list[_Fate], point: _Fate, matches: list[Match]) -> None:
+        item = point.item
+        assert isinstance(item, Point)
+        inside = [
+            isinstance(o.item, Operation) and _contains(o.item.rectangle, item) for o in operations
+        ]
+        if not matches and not any(inside):
+            return
+        if len(matches) > 1:
+            self._duplicated(f"{item} has {len(matches)} results: {matches}")
+        possible = _possible(operations, point)
+        for match in matches:
+            k = match.version
+            if k not in possible or not inside[k - 1]:
+                self.wrong(f"{match} for {item}: possible are versions {possible} of the query")
+        if not matches and all(k > 0 and inside[k - 1] for k in possible):
+            query = operations[0].item
+            self._lost(f"the result of {item} and version {possible} of {query}")
+
+    def _judge_counts(self) -> None:
+        counts: dict[Lane, list[int]] = {}
+        for match in self._matches:
+            if match.lane is not None:
+                counts.setdefault(match.lane, []).append(match.running)
+        for lane, numbers in counts.items():
+            if sorted(numbers) != list(range(1, len(numbers) + 1)):
+                self.wrong(f"the running count {lane} went {sorted(numbers)}")
+        finals = Counter(final.lane for final in self._finals)
+        for final in self._finals:
+            if final.total != len(counts.get(final.lane, [])) or finals[final.lane] > 1:
+                self.wrong(f"{final}, but its numbers were {sorted(counts.get(final.lane, []))}")
+        for lane in counts:
+            if lane not in finals:
+                self.wrong(f"the running count {lane} never ended: its state was left behind")
+
+    def _judge_answer(self, answer: Answered) -> None:
+        asked = self._questions[answer.number]
+        self.verdict.partial += bool(answer.partial_because)
+        if not self._dead.issuperset(answer.partial_because):
+            self.wrong(
+                f"{asked.ask} blames {answer.partial_because}; dead are {sorted(self._dead)}"
+            )
+        if len(set(answer.points)) != len(answer.points):
+            self.wrong(f"the answer to {asked.ask} has a point twice")
+        got = set(answer.points)
+        for key, fate in self._points.items():
+            item = fate.item
+            assert isinstance(item, Point)
+            inside = _contains(asked.ask.rectangle, item)
+            too_late = fate.emitted > answer.until or fate.done < answer.since
+            if key in got and (not inside or too_late):
+                self.wrong(f"the answer to {asked.ask} has {item}, which is out of it")
+            must = inside and fate.emitted >= answer.since and fate.done <= asked.at
+            if must and key not in got and self._counts_all and not answer.partial_because:
+                self._lost(f"{item} in the answer to {asked.ask}")
+
+
+def _contains(rectangle: Rectangle | None, point: Point) -> bool:
+    if rectangle is None:
+        return False
+    x1, y1, x2, y2 = rectangle
+    return x1 <= point.x <= x2 and y1 <= point.y <= y2
+
+
+def _possible(operations: list[_Fate], point: _Fate) -> list[int]:
+    """Return the versions that a query may have had where and when a point met it."""
+    first = 0
+    for k, operation in enumerate(operations, start=1):
+        if operation.done <= point.emitted:
+            first = k
+    last = first
+    for k, operation in enumerate(operations, start=1):
+        if operation.emitted <= point.done:
+            last = max(last, k)
+    return list(range(first, last + 1))
+
+
+def describe(violations: Iterable[str]) -> list[str]:
+    """Return the first violations, and how many more there are."""
+    told = list(violations)
+    more = len(told) - SHOWN
+    return told[:SHOWN] + ([f"and {more} more"] if more > 0 else [])

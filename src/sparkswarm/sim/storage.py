@@ -1,0 +1,157 @@
+"""The durable store: what survives machines.
+
+Owns the log of plans, the newest term that each machine knows, and for each executor its
+records of partitions, its log of results and the number of its life. Stands for a shared
+filesystem with an atomic commit, as the engine on Spark has one. An event on a machine happens
+whole or not at all, and so what an executor does to the store while it handles one message is
+one commit.
+
+Two things are refused here, because nobody else can refuse them safely:
+
+- writes of an executor that was declared dead (*fenced*): its lives are counted, and only the
+  present one may write;
+- plans of a Coordinator whose term is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sparkswarm.protocol.partition import Change
+from sparkswarm.protocol.plan import Plan
+from sparkswarm.protocol.window import Kept
+from sparkswarm.sim.bugs import Bug
+from sparkswarm.sim.records import Holder, Record, new_record, portion
+from sparkswarm.sim.tuples import Final, Match
+
+
+class DeposedError(Exception):
+    """A Coordinator tried to write under a term that is over."""
+
+
+@dataclass(slots=True)
+class Durable:
+    """What is durable of one life of an executor.
+
+    Attributes
+    ----------
+    version
+        The newest plan that it has followed.
+    partitions
+        The ids of its records.
+    results
+        Its log of results; the sink reads it in order.
+    windows
+        The points that it has processed, by partition. Data do not move: nobody else reads
+        them.
+    """
+
+    version: int
+    partitions: list[int] = field(default_factory=list)
+    results: list[Match | Final] = field(default_factory=list)
+    windows: dict[int, Kept] = field(default_factory=dict)
+
+
+class Storage:
+    """The store of one cluster.
+
+    Parameters
+    ----------
+    plan
+        The plan to start with.
+    bugs
+        What is broken on purpose.
+    """
+
+    def __init__(self, plan: Plan, bugs: frozenset[Bug]) -> None:
+        self._bugs = bugs
+        self.term = -1
+        self.terms: dict[str, int] = {}
+        self.plans = [plan]
+        self.log: list[tuple[Change, ...]] = [()]
+        self.records: dict[Holder, Record] = {}
+        self.durables = [[Durable(0)] for _ in range(plan.executors)]
+        self._fenced_at: list[list[int]] = [[] for _ in range(plan.executors)]
+        self._created_by: dict[int, tuple[int, Change | None]] = {
+            partition.id: (0, None) for partition in plan.partitions
+        }
+        for partition in plan.partitions:
+            for owner in partition.owners:
+                self.records[partition.id, owner] = Record(partition)
+                self.durables[owner][0].partitions.append(partition.id)
+
+    # -- plans ------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan:
+        """The newest plan."""
+        return self.plans[-1]
+
+    def claim(self, term: int) -> bool:
+        """Let a Coordinator begin its term; whether it may."""
+        if term <= self.term:
+            return False
+        self.term = term
+        return True
+
+    def append(self, term: int, plan: Plan, changes: tuple[Change, ...]) -> None:
+        """Make a plan the newest one; DeposedError if the term is over."""
+        if Bug.TWO_COORDINATORS in self._bugs:
+            del self.plans[plan.version :], self.log[plan.version :]
+        elif term != self.term or plan.version != len(self.plans):
+            raise DeposedError
+        self.plans.append(plan)
+        self.log.append(changes)
+        for change in changes:
+            for partition in change.created:
+                self._created_by[partition.id] = (plan.version, change)
+
+    # -- executors ----------------------------------------------------------------------------
+
+    @property
+    def lives(self) -> tuple[int, ...]:
+        """How often each executor was declared dead."""
+        return tuple(map(len, self._fenced_at))
+
+    def fence(self, executor: int, version: int) -> None:
+        """Refuse all that this life of an executor would still write.
+
+        ``version`` is the plan that gives its partitions to others.
+        """
+        self._fenced_at[executor].append(version)
+        self.durables[executor].append(Durable(version))
+
+    def has_lost(self, holder: Holder) -> bool:
+        """Whether the executor died that was to hold this partition."""
+        partition_id, executor = holder
+        version, _ = self._created_by[partition_id]
+        return any(version <= fenced for fenced in self._fenced_at[executor])
+
+    def change_to(self, partition_id: int) -> Change | None:
+        """Return the change that created a partition; None at the start."""
+        return self._created_by[partition_id][1]
+
+    def final(self, holder: Holder) -> Record | None:
+        """Return the last state of a partition on an executor, if it cannot change any more.
+
+        Where the executor died before it had everything itself, its state is put together
+        from that of its own predecessors.
+        """
+        record = self.records.get(holder)
+        if not self.has_lost(holder):
+            return record if record is not None and record.is_final else None
+        partition_id, executor = holder
+        change = self.change_to(partition_id)
+        if record is None:
+            assert change is not None
+            record = new_record(change, partition_id, executor)
+        if not record.missing:
+            return record
+        assert change is not None
+        whole = record.copy()
+        for giver in record.missing:
+            before = self.final(giver)
+            if before is None:
+                return None
+            whole.absorb(portion(before, giver[1], change, record.partition, executor, self._bugs))
+        return whole

@@ -1,0 +1,414 @@
+"""The page in a real browser: it loads, follows, replays, and shows hostile names as text."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from sparkswarm.journal import Journal
+from sparkswarm.map.server import MapServer
+
+from .browser import CHROMIUM, Browser
+from .runs import after_a_move, after_sharing, decided, first_plan, progress, wandering
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+
+HOSTILE = "<img src=x onerror=\"document.body.dataset.hacked='yes'\"><script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "journal.jsonl"
+
+
+@pytest.fixture
+def server(path):
+    with MapServer(path) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def page(browser, server):
+    """Return a function that opens the page and waits for a batch; it must not fail anywhere."""
+
+    def open_page(batch=None, **window):
+        browser.open(server.url, **window)
+        if batch is not None:
+            browser.wait_for(f"document.body?.dataset.batch === '{batch}'")
+        return browser
+
+    yield open_page
+    assert browser.errors == []
+    assert "hacked" not in browser.state()
+
+
+def write(path, run, policy="swarm", clock=time.time):
+    journal = Journal(path, policy, clock=clock)
+    for told in run:
+        journal(*told)
+    return journal
+
+
+def element(name):
+    return f"document.getElementById('{name}')"
+
+
+def click(browser, name):
+    browser.value(f"{element(name)}.click()")
+
+
+def shows(browser, batch):
+    browser.wait_for(f"document.body.dataset.batch === '{batch}'")
+
+
+def test_it_shows_the_last_batch_of_a_run(page, path):
+    write(path, wandering(6))
+    browser = page(5)
+    assert browser.state() == {
+        "state": "live", "frames": "6", "following": "true", "batch": "5", "partitions": "4",
+        "moves": "1",
+    }  # fmt: skip
+    assert "policy swarm · 4 executors · 4 partitions · 1,005 points" in browser.text("#facts")
+    assert "3 bad rows" in browser.text("#facts")
+    assert browser.text("[data-measure=throughput]") == "2,010"
+    assert browser.text("[data-measure=latency]") == "0.50 s"
+    assert browser.text("[data-measure=balance]") == "0.63"
+    assert browser.text("[data-measure=queries]") == "7"
+    rows = "[...document.querySelectorAll('#rows tr')].map(r => r.children[2].textContent)"
+    assert browser.value(rows) == ["10", "20", "30", "40"]
+    assert "batch 5" in browser.value(f"{element('canvas')}.getAttribute('aria-label')")
+
+
+def test_it_draws_land_and_partitions(page, path):
+    write(path, wandering(1))
+    browser = page(0)
+    colours = (
+        "(() => { const c = document.getElementById('canvas'); const all = new Set();"
+        "const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        "for (let i = 0; i < d.length; i += 4) all.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]);"
+        "return all.size; })()"
+    )
+    # Four executors' colours, over land and over sea.
+    browser.wait_for(f"{colours} > 8")
+    with_land = browser.value(f"{element('canvas')}.toDataURL()")
+    browser.command("Network.enable")
+    browser.command("Network.setBlockedURLs", urls=["*land.json"])
+    try:
+        browser.open(browser.value("location.href"))
+        shows(browser, 0)
+        browser.wait_for(f"{colours} > 4")
+        assert browser.value(f"{element('canvas')}.toDataURL()") != with_land
+    finally:
+        browser.command("Network.setBlockedURLs", urls=[])
+        browser.command("Network.disable")
+    browser.errors.clear()  # of the request that was blocked
+
+
+def test_it_waits_for_the_first_batch_and_then_follows(page, path):
+    run = wandering(3)
+    browser = page()
+    browser.wait_for("document.body?.dataset.state === 'waiting'")
+    assert browser.text("#state") == "waiting for the first batch"
+    assert browser.value(f"{element('slider')}.disabled")
+    journal = write(path, run[:1])
+    shows(browser, 0)
+    for told in run[1:]:
+        journal(*told)
+        shows(browser, told[0].batch)
+    assert browser.state()["frames"] == "3"
+
+
+def test_moves_are_shown_as_they_happen(page, path):
+    before = first_plan()
+    journal = write(path, [(progress(0, before), before, [])])
+    browser = page(0)
+    assert browser.state()["moves"] == "0"
+    still = browser.value(f"{element('canvas')}.toDataURL()")
+    after = after_a_move(before, 0, 3)
+    owner = before.partitions[0].owners[0]
+    journal(progress(1, after), after, decided(1, "move", "it pays"))
+    shows(browser, 1)
+    assert browser.state()["moves"] == "1"
+    fresh = after.partitions[-1].id
+    assert browser.text("#moved") == f"Moved before batch 1: p{fresh} {owner}→3"
+    assert browser.value(f"{element('canvas')}.toDataURL()") != still
+    shared = after_sharing(after, 0, after.partitions[0].owners[0], 0)
+    journal(progress(2, shared), shared, [])
+    shows(browser, 2)
+    fresh = shared.partitions[-1].id
+    assert browser.text("#moved") == f"Moved before batch 2: p{fresh} +0"
+    assert "several share" in browser.text("#legend-text")
+    taken = after_sharing(shared, len(shared.partitions) - 1, 0, 2)
+    journal(progress(3, taken), taken, [])
+    shows(browser, 3)
+    owner = after.partitions[0].owners[0]
+    assert browser.text("#moved") == f"Moved before batch 3: p{fresh + 1} {owner}→2"
+    alone = after_sharing(taken, len(taken.partitions) - 1, 0)
+    journal(progress(4, alone), alone, [])
+    shows(browser, 4)
+    assert browser.text("#moved") == f"Moved before batch 4: p{fresh + 2} -2"
+
+
+def test_the_slider_replays_the_run_by_keyboard(page, path):
+    run = wandering(8)
+    journal = write(path, run[:7])
+    browser = page(6)
+    browser.value(f"{element('slider')}.focus()")
+    browser.press("ArrowLeft")
+    shows(browser, 5)
+    assert browser.state()["following"] == "false"
+    assert "batch 5" in browser.value(f"{element('slider')}.getAttribute('aria-valuetext')")
+    assert browser.text("#decisions li .round") == "round 5"
+    browser.press("Home")
+    shows(browser, 0)
+    assert browser.text("[data-measure=throughput]") == "2,000"
+    journal(*run[7])
+    browser.wait_for("document.body.dataset.frames === '8'")
+    assert browser.state()["batch"] == "0", "a new batch must not take the reader away"
+    browser.value(f"{element('live')}.focus()")
+    browser.press("Enter")
+    shows(browser, 7)
+    assert browser.state()["following"] == "true"
+
+
+def test_buttons_step_and_play(page, path):
+    write(path, wandering(5))
+    browser = page(4)
+    for name, batch in (("first", 0), ("forward", 1), ("forward", 2), ("back", 1)):
+        click(browser, name)
+        shows(browser, batch)
+    click(browser, "play")
+    browser.wait_for("document.body.dataset.following === 'true'")
+    shows(browser, 4)
+    assert browser.text("#play") == "play"
+
+
+def test_every_control_is_reached_by_the_tab_key(page, path):
+    write(path, wandering(2))
+    browser = page(1)
+    reached = []
+    for _ in range(16):
+        browser.press("Tab")
+        reached.append(
+            browser.value("document.activeElement.id || document.activeElement.className")
+        )
+    wanted = ["colour", "labels", "moves", "canvas", "first", "back", "play", "forward", "live"]
+    assert reached[: len(wanted) + 1] == [*wanted, "slider"]
+    named = (
+        "[...document.querySelectorAll('button, input, select')].every(e => "
+        "(e.labels?.length || e.getAttribute('aria-label') || e.textContent.trim()))"
+    )
+    assert browser.value(named)
+
+
+def test_a_partition_is_picked_by_pointer_and_by_keyboard(page, path):
+    plan = first_plan()
+    write(path, [(progress(0, plan), plan, [])])
+    browser = page(0)
+    browser.value(f"{element('canvas')}.focus()")
+    browser.press("ArrowRight")
+    first, last = plan.partitions[0], plan.partitions[-1]
+    browser.wait_for(f"{element('picked')}.textContent.startsWith('p{first.id}: executor 0;')")
+    browser.press("ArrowLeft")
+    browser.wait_for(f"{element('picked')}.textContent.startsWith('p{last.id}: executor 3;')")
+    box = browser.value(f"{element('canvas')}.getBoundingClientRect().toJSON()")
+    x, y = box["x"] + 60, box["y"] + box["height"] - 40  # south-west
+    browser.command("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    corner = next(p for p in plan.partitions if p.cells[:2] == (0, 0))
+    browser.wait_for(f"{element('picked')}.textContent.startsWith('p{corner.id}: ')")
+    assert "125°W" in browser.text("#picked")
+
+
+@pytest.mark.parametrize(
+    ("by", "says"),
+    [("executor", "a colour and a number"), ("busy", "work of the partition's executor"),
+     ("density", "mean of its executor")],
+)  # fmt: skip
+def test_the_legend_says_what_colours_mean(page, path, by, says):
+    write(path, wandering(2))
+    browser = page(1)
+    before = browser.value(f"{element('canvas')}.toDataURL()")
+    browser.value(f"{element('colour')}.value = '{by}'")
+    browser.value(f"{element('colour')}.dispatchEvent(new Event('change'))")
+    browser.wait_for(f"{element('legend-text')}.textContent.includes({json.dumps(says)})")
+    after = browser.value(f"{element('canvas')}.toDataURL()")
+    assert (after == before) == (by == "executor")
+    assert browser.text("#legend-high") == {"executor": "", "busy": "40 ms", "density": "2"}[by]
+
+
+def test_points_per_cell_are_exact_where_the_journal_counts_partitions(page, path):
+    plan = first_plan()
+    write(path, [(progress(0, plan), plan, [])])
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    # 200 cells each: 1, 2, 3 and 4 points in a cell.
+    lines[2]["loads"] = [[p.id, 200 * (i + 1)] for i, p in enumerate(plan.partitions)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    browser = page(0)
+    browser.value(f"{element('colour')}.value = 'density'")
+    browser.value(f"{element('colour')}.dispatchEvent(new Event('change'))")
+    browser.wait_for(f"{element('legend-high')}.textContent === '4'")
+    assert browser.text("#legend-low") == "1"
+    assert "mean" not in browser.text("#legend-text")
+
+
+def test_hostile_names_show_as_text(page, path):
+    plan = first_plan()
+    told = (progress(0, plan, bad=HOSTILE), plan, decided(0, HOSTILE, HOSTILE))
+    write(path, [told], policy=HOSTILE)
+    entry = {
+        "entry": "plan", "version": 9, "executors": 4, "whole": True, "retired": [],
+        "created": [
+            {"id": HOSTILE, "cells": [0, 0, 5, 20], "owners": [3]},
+            {"id": 99, "cells": [5, 0, 40, 20], "owners": [0]},
+        ],
+    }  # fmt: skip
+    batch = json.loads(path.read_text().splitlines()[2]) | {"batch": 1}
+    with path.open("a") as file:
+        for line in (entry, batch):
+            file.write(json.dumps(line) + "\n")
+    browser = page(1)
+    assert browser.text("#decisions .what") == browser.text("#decisions .reason") == HOSTILE
+    assert HOSTILE in browser.text("#note")
+    assert HOSTILE in browser.text("#facts")
+    assert f"p{HOSTILE} 0→3" in browser.text("#moved")
+    assert browser.value("document.querySelectorAll('img').length") == 0
+    assert browser.value("document.scripts.length") == 1
+    assert "hacked" not in browser.state()
+
+
+def test_an_injected_script_would_not_run(page, path):
+    write(path, wandering(1))
+    browser = page(0)
+    browser.value(f"document.body.insertAdjacentHTML('beforeend', {json.dumps(HOSTILE)})")
+    browser.value("new Promise(done => setTimeout(done, 300))")
+    assert "hacked" not in browser.state()
+    assert any("Content Security Policy" in error for error in browser.errors)
+    browser.errors.clear()
+
+
+def test_a_run_that_is_over_says_so(page, path):
+    write(path, wandering(2), clock=lambda: time.time() - 7000)
+    browser = page(1)
+    assert browser.state()["state"] == "over"
+    assert "no batch for 117 minutes" in browser.text("#state")
+
+
+@pytest.mark.parametrize("policy", ["swarm", "static_uniform"])
+def test_a_policy_that_does_not_rebalance_is_explained(page, path, policy):
+    write(path, wandering(1), policy=policy)
+    browser = page(0)
+    assert browser.value(f"{element('note')}.hidden") is (policy == "swarm")
+    assert ("static_uniform, does not rebalance" in browser.text("#note")) is (policy != "swarm")
+
+
+def test_odd_lines_hide_nothing(page, path):
+    run = wandering(2)
+    journal = write(path, run[:1])
+    with path.open("a") as file:
+        file.write('{"entry":"batch"}\n{"entry":"new"}\nnull\n{"entry":"ba\n[]\n')
+    journal(*run[1])
+    assert page(1).state()["frames"] == "2"
+
+
+def test_a_batch_that_runs_again_replaces_the_first(page, path):
+    run = wandering(4)
+    write(path, run)
+    write(path, run[3:])
+    browser = page(3)
+    assert browser.state()["frames"] == "4"
+    assert browser.value("document.querySelectorAll('#decisions li').length") == 4
+
+
+def test_another_journal_in_the_place_is_shown_instead(page, path):
+    write(path, wandering(9))
+    browser = page(8)
+    path.unlink()
+    write(path, wandering(12)[10:])
+    shows(browser, 11)
+    assert browser.state()["frames"] == "2"
+
+
+def test_a_server_that_is_gone_leaves_the_replay(page, path, server):
+    write(path, wandering(3))
+    browser = page(2)
+    browser.command("Network.enable")
+    browser.command("Network.setBlockedURLs", urls=["*events*"])
+    try:
+        browser.wait_for("document.body.dataset.state === 'lost'")
+        click(browser, "first")
+        shows(browser, 0)
+    finally:
+        browser.command("Network.setBlockedURLs", urls=[])
+        browser.command("Network.disable")
+    browser.wait_for("document.body.dataset.state === 'live'")
+    browser.errors.clear()  # of the requests that were blocked
+
+
+def test_a_page_left_open_does_not_grow(page, path):
+    run = wandering(9000)
+    journal = write(path, run[:3000])
+    browser = page(2999)
+
+    def size():
+        browser.command("HeapProfiler.collectGarbage")
+        nodes = browser.command("Memory.getDOMCounters")["nodes"]
+        return nodes, browser.command("Runtime.getHeapUsage")["usedSize"]
+
+    nodes, heap = size()
+    assert int(browser.state()["frames"]) <= 2000
+    for told in run[3000:]:
+        journal(*told)
+    shows(browser, 8999)
+    later_nodes, later_heap = size()
+    assert int(browser.state()["frames"]) <= 2000
+    assert browser.value("document.querySelectorAll('*').length") < 800
+    assert later_nodes < nodes + 500
+    assert later_heap < 1.3 * heap
+    browser.value(f"{element('slider')}.focus()")
+    browser.press("Home")
+    browser.wait_for("document.body.dataset.following === 'false'")
+    assert int(browser.state()["batch"]) < 20, "the beginning can still be seen, if coarsely"
+    assert "batches to" in browser.text("#when")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [360, 420, 800, 1280])
+def test_it_fits_the_window_and_can_be_read(page, path, width, dark):
+    write(path, wandering(2, executors=24))
+    browser = page(1, width=width, dark=dark)
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    tops = "['map', 'timelines'].map(i => document.getElementById(i).getBoundingClientRect().top)"
+    of_map, of_timelines = browser.value(tops)
+    assert (of_timelines > of_map) == (width < 820)
+    for selector in ("#facts", "#state", "#legend-text", "#when", "#moved", "#decisions .reason",
+                     "#live", "#play", "figcaption span", "th", "td", "footer"):  # fmt: skip
+        assert contrast(browser, selector) >= 4.5, selector
+
+
+def contrast(browser, selector):
+    """Return the contrast of an element's text with what is behind it, as WCAG has it."""
+    both = (
+        "(() => { const found = document.querySelector(" + json.dumps(selector) + ");"
+        "const ink = getComputedStyle(found).color; let paper = found;"
+        "while (getComputedStyle(paper).backgroundColor === 'rgba(0, 0, 0, 0)')"
+        "  paper = paper.parentElement;"
+        "return [ink, getComputedStyle(paper).backgroundColor]"
+        "  .map(c => c.match(/[0-9.]+/g).slice(0, 3).map(Number)); })()"
+    )
+    light, dim = sorted(map(luminance, browser.value(both)), reverse=True)
+    return (light + 0.05) / (dim + 0.05)
+
+
+def luminance(colour):
+    parts = [c / 255 for c in colour]
+    red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
