@@ -24,6 +24,7 @@ from sparkswarm.errors import (
 
 if TYPE_CHECKING:
     from sparkswarm.apps.application import Application, Each, Pairs
+    from sparkswarm.apps.subscriptions import Subscriptions
     from sparkswarm.spark.columns import PointColumns, QueryColumns
     from sparkswarm.spark.engine import Handle, Swarm
     from sparkswarm.spark.session import check_session, session
@@ -48,6 +49,7 @@ __all__ = [
     "QueryColumns",
     "SparkswarmError",
     "StoreError",
+    "Subscriptions",
     "Swarm",
     "SwarmConfig",
     "WorkloadError",
@@ -63,6 +65,7 @@ _LAZY = {
     name: f"sparkswarm.{module}"
     for module, names in {
         "apps.application": ("Application", "Each", "Pairs"),
+        "apps.subscriptions": ("Subscriptions",),
         "spark.columns": ("PointColumns", "QueryColumns"),
         "spark.engine": ("Handle", "Swarm"),
         "spark.session": ("check_session", "session"),

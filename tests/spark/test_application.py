@@ -15,7 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sparkswarm import Application, ApplicationError, ConfigError, Each, MemorySink, Swarm
+from sparkswarm import (
+    Application,
+    ApplicationError,
+    ConfigError,
+    Each,
+    MemorySink,
+    Subscriptions,
+    Swarm,
+)
 
 from .world import BOUNDS, Restless, config, difference, matches_of
 
@@ -163,6 +171,42 @@ def run(spark, tmp_path, scene, application, sink, **settings):
         sink.watch(handle)
     handle.await_termination()
     return handle
+
+
+class Subscribers(Scene):
+    """The same scene, its conditions in the language of subscriptions."""
+
+    def write(self, folder):
+        super().write(folder)
+        # In their order, which is that of Spark's file source.
+        for path in sorted((folder / "queries").iterdir()):
+            rows = pq.read_table(path)
+            where = [
+                None if colours is None else f"colour in ({', '.join(map(repr, colours))})"
+                if colours else "height < 0"
+                for colours in rows.column("colours").to_pylist()
+            ]  # fmt: skip
+            bad = [r is not None and r < 0 for r in rows.column("radius").to_pylist()]
+            where = ["colour in (" if b else w for b, w in zip(bad, where, strict=True)]
+            rows = rows.drop_columns(["radius", "colours"])
+            pq.write_table(rows.append_column("where", pa.array(where, pa.string())), path)
+        return folder
+
+    @staticmethod
+    def _query(draw):
+        query = Scene._query(draw)
+        return {**query, "radius": -1.0 if query["radius"] == -1.0 else None}
+
+
+def test_subscriptions_are_matched_while_partitions_change(spark, tmp_path, monkeypatch):
+    scene, memory = Subscribers(6), MemorySink()
+    monkeypatch.setitem(globals(), "QUERIES", QUERIES.split("radius")[0] + "where STRING")
+    application = Subscriptions({"colour": "text", "height": "number"})
+    handle = run(spark, tmp_path, scene, application, Restless(memory, 3))
+    assert not difference(matches_of(memory.table()), scene.expected)
+    reasons = dict(handle.status().quarantined)
+    assert sum(reasons.values()) == scene.refused
+    assert all(kind == "query" and "where: expected" in reason for kind, reason in reasons)
 
 
 @pytest.mark.parametrize("policy", ["swarm", "replicated"])
