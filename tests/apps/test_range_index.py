@@ -12,16 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkswarm.apps.range_index import (
-    _HEADER,
-    _SECTIONED,
-    EMPTY,
-    NEVER,
-    Matches,
-    RangeIndex,
-    build_index,
-    match,
-)
+from sparkswarm.apps.range_build import build_index
+from sparkswarm.apps.range_index import EMPTY, HEADER, NEVER, SECTIONED, RangeIndex
+from sparkswarm.apps.range_match import Matches, match
 from sparkswarm.errors import GeometryError
 
 HUGE = sys.float_info.max
@@ -82,9 +75,9 @@ def entries_of_each(index: RangeIndex) -> npt.NDArray[np.int64]:
         later = index.levels[:, 4][index.levels[:, 4] > first]
         last = int(later.min()) if len(later) else len(index.starts) - 1
         lengths = np.diff(index.starts[first : last + 1])
-        heads = index.starts[first:last][lengths >= _SECTIONED]
+        heads = index.starts[first:last][lengths >= SECTIONED]
         if shift == 0:
-            listed[(heads[:, None] + np.arange(_HEADER)).ravel()] = False
+            listed[(heads[:, None] + np.arange(HEADER)).ravel()] = False
     return np.bincount(index.entries[listed], minlength=len(index.ids))
 
 
@@ -129,7 +122,7 @@ def cases(draw: st.DrawFn) -> tuple[Floats, Floats, Region]:
     some = draw(st.lists(boxes_within(region), max_size=12))
     boxes = np.array(some, dtype=np.float64).reshape(-1, 4)
     # Enough copies make cells that are listed in sections.
-    boxes = np.tile(boxes, (draw(st.sampled_from([1, 2, 2 * _SECTIONED])), 1))
+    boxes = np.tile(boxes, (draw(st.sampled_from([1, 2, 2 * SECTIONED])), 1))
     edges_x = [b[0] for b in some] + [b[2] for b in some]
     edges_y = [b[1] for b in some] + [b[3] for b in some]
     xs, ys = coordinates(region[0], region[2]), coordinates(region[1], region[3])
@@ -168,7 +161,7 @@ def test_crowds_of_one_size(width: float, height: float, region: Region) -> None
 def test_crowds_are_listed_in_sections() -> None:
     """What the tests with crowds are for, and what sections are for."""
     index = build_index(numbered(9000), crowd(9000, 1), None, UNIT)
-    assert np.diff(index.starts).max() >= _SECTIONED
+    assert np.diff(index.starts).max() >= SECTIONED
     x, y = np.random.default_rng(1).random((2, 1000))
     found = match(x, y, None, np.arange(1000), index)
     # Plain lists of all that touch a cell would come to more than twice the matches.
@@ -287,7 +280,7 @@ def test_works_from_files_mapped_for_reading(tmp_path: Path) -> None:
 
 
 def test_one_kind_of_array_is_one_compilation() -> None:
-    from sparkswarm.apps import range_index
+    from sparkswarm.apps import range_match
 
     index = build_index(numbered(50), crowd(50, 1), None, UNIT)
     writable = RangeIndex(*(array.copy() for array in index))
@@ -298,7 +291,7 @@ def test_one_kind_of_array_is_one_compilation() -> None:
         for w in (which, which.astype(np.int32), which[::2]):
             match(xs, xs, None, w, index)
             match(xs, xs, np.zeros(len(xs), np.int64), w, writable, np.zeros(50, bool), index, 3)
-    kernels = (range_index._match, range_index._most)
+    kernels = (range_match._match, range_match._most)
     assert [len(kernel.signatures) for kernel in kernels] == [1, 1]  # type: ignore[attr-defined]
 
 
@@ -322,7 +315,7 @@ def test_room_is_used_where_it_suffices() -> None:
         min_size=1,
         max_size=40,
     ),
-    st.sampled_from([1, 2 * _SECTIONED]),
+    st.sampled_from([1, 2 * SECTIONED]),
 )
 def test_memory_for_each_rectangle_is_bounded(
     shapes: list[tuple[float, float, float, float]], copies: int

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sparkswarm.apps.range_index import match
+from sparkswarm.apps.range_match import match
 from sparkswarm.protocol.geometry import CellRect, Grid
 from sparkswarm.protocol.partition import Change, Partition, merged, moved, split
 from sparkswarm.protocol.plan import Plan

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from sparkswarm.apps.range_index import build_index, match
+from sparkswarm.apps.range_build import build_index
+from sparkswarm.apps.range_match import match
 from sparkswarm.bench.inputs import Inputs
 
 CHUNK = 131_072

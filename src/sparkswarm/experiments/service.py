@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from sparkswarm.apps.range_index import Matches, RangeIndex, build_index, match
+from sparkswarm.apps.range_build import build_index
+from sparkswarm.apps.range_index import RangeIndex
+from sparkswarm.apps.range_match import Matches, match
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError
 from sparkswarm.protocol.geometry import FloatArray

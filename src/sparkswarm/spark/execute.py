@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from sparkswarm.apps.application import Pairs
-from sparkswarm.apps.range_index import Matches, match
+from sparkswarm.apps.range_match import Matches, match
 from sparkswarm.protocol.global_index import RoutedPoints
 from sparkswarm.spark.balance import Balance, Said
 from sparkswarm.spark.briefing import ExecutorReport, Report

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from pyspark import TaskContext
 
-from sparkswarm.apps.range_index import build_index, match
+from sparkswarm.apps.range_build import build_index
+from sparkswarm.apps.range_match import match
 from sparkswarm.policies.policy import Policy, make_policy
 from sparkswarm.protocol.geometry import CellRect, QueryCells
 from sparkswarm.protocol.global_index import GlobalIndex

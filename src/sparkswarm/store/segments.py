@@ -20,7 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkswarm.apps.range_index import EMPTY, RangeIndex, build_index
+from sparkswarm.apps.range_build import build_index
+from sparkswarm.apps.range_index import EMPTY, RangeIndex
 from sparkswarm.protocol.geometry import CellRect, Grid, IntArray
 from sparkswarm.protocol.global_index import IdArray
 from sparkswarm.store.arrays import pack, unpack
