@@ -6,7 +6,10 @@ A test compares the pages with what this script would write, so they cannot drif
 from pathlib import Path
 
 from sparkswarm.config import settings_table
+from sparkswarm.metrics import METRICS, metrics_table
 from sparkswarm.protocol.decision import diagram
+from sparkswarm.run.cli import example_file
+from sparkswarm.run.keys import METRICS_PORT, keys_tables
 from sparkswarm.spark.session import spark_settings_table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -65,6 +68,120 @@ are ours; the paper leaves them blank.
 
 The default is another decision, by predicted gain: see
 [decisions](decisions.md) for why.
+""",
+        "run.md": f"""# A run from a file
+
+Generated from `src/sparkswarm/run/` by `make docs`; change the keys in `keys.py`, the example in
+`example.toml`, and this text in `scripts/generate_docs.py`.
+
+Everything about a run may stand in one file, in [TOML](https://toml.io): sources, settings,
+sink, Spark. No Python is needed.
+
+```sh
+sparkswarm run --example > run.toml   # a whole file with comments, which runs as it is
+sparkswarm run run.toml --check       # looks for mistakes, starts nothing
+sparkswarm run run.toml               # runs it, or goes on where it ended
+sparkswarm run run.toml --json -      # at the end, the state as JSON
+```
+
+**Mistakes** are named with their line and with what is allowed, all of them at once:
+
+```text
+error: run.toml:4: [swarm] there is no key excutors; did you mean executors?
+error: run.toml:5: [swarm] executors must be a whole number from 1 to 100000, got 0
+error: run.toml:9: [points] option rowsPerBatch must be a whole number from 1 to 10^9; got 'many'
+```
+
+Options of our own formats are checked too; those of other formats only Spark knows.
+
+**While it runs**, a terminal shows one line that changes with every batch. Where standard error
+is no terminal there are log lines instead: one for each batch, one for each decision with its
+reason.
+
+**Ctrl-C and SIGTERM** end it after the batch under way; a second Ctrl-C ends it at once. Either
+way the same command goes on, and no result is lost or doubled, as
+[the engine](engine.md#stopping-and-going-on) promises.
+
+| Exit code | Meaning |
+|---|---|
+| 0 | The run came to its end. |
+| 1 | It failed while running; the last line says why, the lines before it all that Spark said. |
+| 2 | The file or the usage is wrong, or a source cannot be read; nothing was run. |
+| 130 | It was interrupted. |
+
+## The example
+
+```toml
+{example_file()}```
+
+## Tables and keys
+
+Relative paths are relative to where the command is started. In `options` and `conf`, dotted names
+may be written with or without quotes: `kafka.bootstrap.servers = "…"` is one option.
+
+A password does not belong into the file; `spark-defaults.conf`, which Spark reads too, can be kept
+where only the run can read it.
+
+{keys_tables()}
+## Kafka
+
+Spark needs its connector, and messages are bytes that must be taken apart:
+
+```toml
+[spark.conf]
+spark.jars.packages = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0"
+
+[points]
+format = "kafka"
+select = ["inline(array(from_json(string(value), 'id BIGINT, x DOUBLE, y DOUBLE')))"]
+
+[points.options]
+kafka.bootstrap.servers = "host:9092"
+subscribe = "points"
+maxOffsetsPerTrigger = 100000
+```
+
+What is not the JSON that `from_json` expects becomes nulls, and so goes to the quarantine.
+""",
+        "metrics.md": f"""# Metrics
+
+Generated from the table `METRICS` in `src/sparkswarm/metrics.py` by `make docs`; change it there,
+or this text in `scripts/generate_docs.py`.
+
+{len(METRICS)} numbers say how a run is. They are served for Prometheus, at this machine's own
+address unless told otherwise, because nobody is asked for a password there.
+
+From a [file](run.md):
+
+```toml
+[metrics]
+port = {METRICS_PORT}
+```
+
+From Python:
+
+```py
+from sparkswarm.metrics import Metrics
+
+metrics = Metrics()
+handle = swarm.start(points, queries, sink=sink, checkpoint=checkpoint, observers=[metrics])
+metrics.listen(spark, handle)            # Spark's own numbers as well
+served = metrics.serve(port={METRICS_PORT})       # http://127.0.0.1:{METRICS_PORT}/metrics
+```
+
+`metrics.values()` returns the same numbers as Python has them. `metrics.rows()` returns the last
+batches one by one, each with Spark's own progress of the same batch beside ours.
+
+{metrics_table()}
+Numbers marked as Spark's come from a `StreamingQueryListener`, a moment after the batch. Counters
+begin with 0 when a run is started again, as Prometheus expects.
+
+## The dashboard
+
+[grafana/sparkswarm.json](grafana/sparkswarm.json) is a dashboard for Grafana: *Dashboards*, *New*,
+*Import*, choose the file and your Prometheus. It uses these names only; a test sees to it.
+
+What to be woken by is in [operations.md](operations.md#alerts).
 """,
     }
 

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from sparkswarm.experiments.cli import figures, simulate
 from sparkswarm.map.cli import map_
+from sparkswarm.run.cli import explain, run
 from sparkswarm.sim.fuzz_cli import fuzz
 from sparkswarm.terminal import (
     BoundsOption,
@@ -303,6 +304,8 @@ def demo(
         run_demo(people, seconds, executors, seed, compare, browser)
 
 
+app.command()(run)
+app.command()(explain)
 app.command("map")(map_)
 app.command()(fuzz)
 app.command()(simulate)

@@ -1,0 +1,1 @@
+"""A whole run in one file: reading it, checking it, and doing what it says."""
