@@ -165,8 +165,8 @@ from sparkswarm.metrics import Metrics
 
 metrics = Metrics()
 handle = swarm.start(points, queries, sink=sink, checkpoint=checkpoint, observers=[metrics])
-metrics.listen(spark, handle)            # Spark's own numbers as well
-served = metrics.serve(port={METRICS_PORT})       # http://127.0.0.1:{METRICS_PORT}/metrics
+metrics.listen(spark, handle)  # Spark's own numbers as well
+served = metrics.serve(port={METRICS_PORT})  # http://127.0.0.1:{METRICS_PORT}/metrics
 ```
 
 `metrics.values()` returns the same numbers as Python has them. `metrics.rows()` returns the last
