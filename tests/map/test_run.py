@@ -31,6 +31,7 @@ def start(spark, checkpoint, limit):
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_run_leaves_a_journal_and_goes_on_with_it(spark, tmp_path):
     for limit in (1500, 2500):
         handle = start(spark, str(tmp_path), limit)

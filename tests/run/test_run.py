@@ -65,9 +65,8 @@ def test_the_example_runs_as_it_is(tmp_path):
     assert explained.decisions
 
 
-@pytest.mark.parametrize(
-    "which", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_after_the_batch_under_way(tmp_path, which):
     text = f"""
 checkpoint = "checkpoint"

@@ -7,6 +7,7 @@ it is told is in :class:`Orders`. It dies once: the marker file says that it has
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -43,6 +44,8 @@ class Orders:
         How many executors there are at first, and then, batch by batch.
     kill, batch, marker
         What dies, in which batch, and the file that says that it has died already.
+    application
+        A file of Python with a function ``application``, which is sent to the workers.
     """
 
     world: str
@@ -56,6 +59,7 @@ class Orders:
     kill: str = ""
     batch: int = -2
     marker: str = ""
+    application: str = ""
 
     def start(self, log: Path, **environment: str) -> subprocess.Popen[bytes]:
         """Start the driver as a process that leads a session of its own."""
@@ -101,7 +105,12 @@ def main(orders: Orders) -> None:
 
     restless = world.Restless(sink, seed=len(orders.kill), executors=tuple(orders.resize))
     preload = folders.read_preload(spark) if any(folders.preload.iterdir()) else None
-    handle = sparkswarm.Swarm(spark, world.config(executors=orders.executors)).start(
+    application = None
+    if orders.application:
+        spark.sparkContext.addPyFile(orders.application)
+        application = importlib.import_module(Path(orders.application).stem).application()
+    swarm = sparkswarm.Swarm(spark, world.config(executors=orders.executors), application)
+    handle = swarm.start(
         folders.read_points(spark),
         folders.read_operations(spark),
         sink=restless,

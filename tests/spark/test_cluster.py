@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,3 +143,35 @@ def test_a_cluster_loses_python_workers_and_nothing_else(cluster, tmp_path):
     assert (tmp_path / "marker").exists()
     assert said["executors"] == [4]
     assert not difference(matches_in(tmp_path / "out"), expected(world).matches)
+
+
+ODD = """
+import numpy as np
+import pandas as pd
+from sparkswarm import Application
+
+
+class Odd(Application):
+    def build(self, queries):
+        return pd.Series(queries.column("id").to_numpy())
+
+    def match(self, built, points, pairs):
+        points = pd.Series(points.column("id").to_numpy())
+        return ((points[pairs.points].to_numpy() + built[pairs.queries].to_numpy()) % 2 == 1)
+
+
+def application():
+    return Odd()
+"""
+
+
+@pytest.mark.long
+def test_a_module_of_the_users_with_a_library_decides_on_a_cluster(cluster, tmp_path):
+    module = tmp_path / "odd_pairs.py"
+    module.write_text(ODD)
+    world = make_world(83, batches=3, preload=50)
+    drive(cluster, tmp_path, world, executors=3, application=str(module))
+    matches = expected(world).matches
+    odd = {key: n for key, n in matches.items() if (key[1] + key[2]) % 2}
+    assert 0 < len(odd) < len(matches)
+    assert not difference(matches_in(tmp_path / "out"), Counter(odd))

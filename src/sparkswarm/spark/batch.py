@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import StoreError
-from sparkswarm.spark.briefing import Briefing, ExecutorReport, Reports, RouteReport
+from sparkswarm.spark.briefing import Briefing, ExecutorReport, Reports
 from sparkswarm.spark.execute import execute
 from sparkswarm.spark.installed import Installed
 from sparkswarm.spark.operations import apply_operations
@@ -121,8 +121,7 @@ class Batches:
         self._last = Commit(number, epoch.plan, briefing.epoch.manifest, clock)
         self._epochs.commit(self._last)
         self._planner.digest(briefing.control, executed)
-        routes = [r for r in reports if isinstance(r, RouteReport)]
-        return Progress.of(epoch, executed, routes, time.monotonic() - began)
+        return Progress.of(epoch, reports, time.monotonic() - began)
 
     def _epoch(self, number: int) -> tuple[Epoch, Commit]:
         """Return what fixes the batch, durable, and what came before it."""

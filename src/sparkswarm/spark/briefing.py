@@ -114,6 +114,31 @@ class RouteReport:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerReport:
+    """What the task of one bucket refused.
+
+    Attributes
+    ----------
+    batch, bucket
+        Which it was.
+    refused
+        Operations that make no sense for what is registered.
+    faults
+        The same by kind and reason.
+    """
+
+    batch: int
+    bucket: int
+    refused: int
+    faults: Mapping[tuple[str, str], int]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What it is the report of."""
+        return "ledger", self.bucket
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutorReport:
     """What one executor did in a batch.
 
@@ -160,7 +185,7 @@ def batch_prefix(folder: str, batch: int) -> str:
     return f"{folder}/{batch + 1:012d}"
 
 
-Report = RouteReport | ExecutorReport
+Report = RouteReport | LedgerReport | ExecutorReport
 
 
 class _Appended(AccumulatorParam[list[Report]]):

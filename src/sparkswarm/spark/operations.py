@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.protocol.geometry import CellRect, Fault
 from sparkswarm.protocol.partition import Partition
-from sparkswarm.spark.briefing import Report, RouteReport
+from sparkswarm.spark.briefing import LedgerReport, Report
 from sparkswarm.spark.columns import DETAILS, OPERATION_COLUMNS
 from sparkswarm.spark.parcels import (
     EFFECT,
@@ -194,9 +194,8 @@ def _settle_task(briefing: bytes, reports: Accumulator[list[Report]]) -> Task:
             rows = rows.set_column(0, "op", pa.array(words[operations.op[bad]]))
             quarantine.add(QUERY, rows, NAMES, reasons)
             quarantine.write()
-        reports.add(
-            [RouteReport(at.briefing.epoch.batch, -1 - number, 0, -len(bad), quarantine.faults())]
-        )
+        batch = at.briefing.epoch.batch
+        reports.add([LedgerReport(batch, number, len(bad), quarantine.faults())])
         base = files.base
         if settled.base is not None:
             base = _write(at, "ledger", f"b{number}-base", settled.base)

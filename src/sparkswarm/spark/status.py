@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkswarm.protocol.messages import Logged
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.briefing import ExecutorReport, RouteReport
+from sparkswarm.spark.briefing import ExecutorReport, LedgerReport, Report, RouteReport
 from sparkswarm.store.epochs import Epoch
 
 
@@ -52,13 +52,15 @@ class Progress:
     loads: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, epoch: Epoch, executed: list[ExecutorReport], routed: list[RouteReport], seconds: float
-    ) -> Progress:
+    def of(cls, epoch: Epoch, reports: Sequence[Report], seconds: float) -> Progress:
         """Add up the reports of a batch."""
+        executed = [report for report in reports if isinstance(report, ExecutorReport)]
+        routed = [report for report in reports if isinstance(report, RouteReport)]
+        settled = [report for report in reports if isinstance(report, LedgerReport)]
         faults: Counter[tuple[str, str]] = Counter()
-        for report in routed:
-            faults.update(report.faults)
+        for report in reports:
+            if not isinstance(report, ExecutorReport):
+                faults.update(report.faults)
         loads: Counter[int] = Counter()
         for done in executed:
             loads.update(done.loads)
@@ -70,7 +72,7 @@ class Progress:
             sum(report.points for report in routed),
             sum(report.matches for report in executed),
             sum(report.checks for report in executed),
-            sum(report.operations for report in routed),
+            sum(report.operations for report in routed) - sum(r.refused for r in settled),
             dict(faults),
             epoch.plan.version,
             tuple(report.busy if report else 0.0 for report in of_each),

@@ -78,7 +78,7 @@ export class History {
       busy: entry.busy,
       received: entry.received,
       bad: entry.quarantined.reduce((sum, [, , count]) => sum + count, 0),
-      loads: entry.loads ? new Map(entry.loads) : null,
+      loads: entry.loads?.length ? new Map(entry.loads) : null,
       executors: this.plan.executors,
       partitions: this.plan.partitions,
     });
