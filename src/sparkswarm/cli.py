@@ -241,7 +241,7 @@ def engine(
 
 @bench.command()
 def adapt(
-    points: Annotated[int, typer.Option(min=1000, help="Points in a batch.")] = 100_000,
+    points: Annotated[int, typer.Option(min=1000, help="Points in a batch.")] = 200_000,
     queries: Annotated[int, typer.Option(min=100, help="Queries before the hotspot.")] = 200_000,
     density: DensityOption = None,
     bounds: BoundsOption = None,

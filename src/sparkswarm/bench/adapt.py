@@ -109,11 +109,11 @@ class AdaptSettings:
         Fixes everything random.
     """
 
-    batches: int = 14
-    points: int = 100_000
+    batches: int = 20
+    points: int = 200_000
     queries: int = 200_000
     side: float = 0.03
-    hotspot: Hotspot = field(default_factory=lambda: Hotspot(start=4, stop=13))
+    hotspot: Hotspot = field(default_factory=lambda: Hotspot(start=5, stop=19))
     wall_executors: int = 2
     path_executors: int = 22
     policies: tuple[PolicyName, ...] = cast("tuple[PolicyName, ...]", POLICY_NAMES)
