@@ -241,6 +241,9 @@ def engine(
 
 @bench.command()
 def adapt(
+    batches: Annotated[
+        int, typer.Option(min=6, help="Batches; the hotspot is in all but the first quarter.")
+    ] = 20,
     points: Annotated[int, typer.Option(min=1000, help="Points in a batch.")] = 200_000,
     queries: Annotated[int, typer.Option(min=100, help="Queries before the hotspot.")] = 200_000,
     density: DensityOption = None,
@@ -254,8 +257,10 @@ def adapt(
     """Measure how each policy bears a hotspot, on Spark."""
     from sparkswarm.bench.adapt import AdaptSettings, run_adapt, total_batches
     from sparkswarm.bench.pictures import draw_adapt
+    from sparkswarm.workloads import Hotspot
 
-    settings = AdaptSettings(points=points, queries=queries, seed=seed)
+    hotspot = Hotspot(start=round(batches * 0.27), stop=batches - 1)
+    settings = AdaptSettings(batches, points, queries, hotspot=hotspot, seed=seed)
     with explained(), progress_bar() as progress:
         where = chosen_density(density, bounds)
         task = progress.add_task("writing the stream", total=total_batches(settings))

@@ -35,10 +35,10 @@ from sparkswarm.apps.aggregates import (
 )
 from sparkswarm.apps.application import Pairs
 from sparkswarm.errors import InputError
-from sparkswarm.protocol.geometry import CellRect
 from sparkswarm.store.arrays import pack, unpack
 
 from ..protocol.strategies import grid_of, part_of_the_examples
+from .tilings import halves
 
 MEASURES = (Measure("speed"), Measure("load", whole=True))
 GRID = grid_of(4, 4)
@@ -219,15 +219,6 @@ def divided(items: list[Any], parts: int, rng: random.Random) -> list[list[Any]]
     for item in rng.sample(items, len(items)):
         rng.choice(lots).append(item)
     return lots
-
-
-def halves(cells: CellRect, rng: random.Random) -> list[CellRect]:
-    if cells.area < 2 or rng.random() < 0.4:
-        return [cells]
-    by_columns = cells.rows < 2 or (cells.columns > 1 and rng.random() < 0.5)
-    cut = cells.split_columns if by_columns else cells.split_rows
-    parts = cut(rng.randrange(1, cells.columns if by_columns else cells.rows))
-    return [piece for part in parts for piece in halves(part, rng)]
 
 
 @part_of_the_examples(0.5)

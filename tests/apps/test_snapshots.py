@@ -32,6 +32,7 @@ from sparkswarm.protocol.geometry import CellRect
 from sparkswarm.protocol.window import Count, Rectangle, Sliding, Tumbling
 
 from ..protocol.strategies import grid_of, part_of_the_examples
+from .tilings import halves
 
 GRID = grid_of(4, 3)
 EVERYWHERE = Rectangle(-np.inf, -np.inf, np.inf, np.inf)
@@ -97,15 +98,6 @@ class Held(NamedTuple):
 
 
 Tiling = dict[CellRect, list[Held]]
-
-
-def halves(cells: CellRect, rng: random.Random) -> list[CellRect]:
-    if cells.area < 2 or rng.random() < 0.4:
-        return [cells]
-    by_columns = cells.rows < 2 or (cells.columns > 1 and rng.random() < 0.5)
-    cut = cells.split_columns if by_columns else cells.split_rows
-    parts = cut(rng.randrange(1, cells.columns if by_columns else cells.rows))
-    return [piece for part in parts for piece in halves(part, rng)]
 
 
 def tiled_anew(tiling: Tiling, rng: random.Random) -> Tiling:

@@ -94,15 +94,12 @@ class Placement(Protocol):
         """End a round: return what was decided, and what it moved if anything can move."""
 
 
-class Still:
-    """A placement that never changes: loads are sums over its sources, mixed."""
+class Mixed:
+    """Loads that are sums over a placement's sources, mixed."""
 
-    rebalances = False
-
-    def __init__(self, points: FloatArray, matches: FloatArray, held: FloatArray) -> None:
-        self._points = points
-        self._matches = matches
-        self._held = held
+    _points: FloatArray
+    _matches: FloatArray
+    _held: FloatArray
 
     def load(self, mix: Mix) -> Load:
         """Mix the sums."""
@@ -112,6 +109,17 @@ class Still:
     def held(self, mix: Mix) -> FloatArray:
         """Mix the queries held."""
         return self._held @ mix.queries
+
+
+class Still(Mixed):
+    """A placement that never changes."""
+
+    rebalances = False
+
+    def __init__(self, points: FloatArray, matches: FloatArray, held: FloatArray) -> None:
+        self._points = points
+        self._matches = matches
+        self._held = held
 
     def close_round(
         self, number: int, totals: Totals, mix: Mix, busy: FloatArray

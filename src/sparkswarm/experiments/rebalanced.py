@@ -13,7 +13,7 @@ import numpy as np
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.experiments.field import Field, IndexArray
-from sparkswarm.experiments.placement import Load, Moves, Totals, by_owner
+from sparkswarm.experiments.placement import Mixed, Moves, Totals, by_owner
 from sparkswarm.experiments.scenarios import Mix
 from sparkswarm.experiments.service import Service
 from sparkswarm.protocol.cost import WorkModel
@@ -51,7 +51,7 @@ class _Known(NamedTuple):
     queries: FloatArray
 
 
-class Rebalanced:
+class Rebalanced(Mixed):
     """Points go by a plan that the Coordinator changes at the end of a round."""
 
     rebalances = True
@@ -72,15 +72,6 @@ class Rebalanced:
         self._known: dict[int, _Known] = {}
         self._collect_queries(field.sample[0])
         self._follow()
-
-    def load(self, mix: Mix) -> Load:
-        """Mix the sums of the plan in force."""
-        matches = (self._matches @ mix.queries) @ mix.points
-        return Load(self._points @ mix.points, matches, self.held(mix))
-
-    def held(self, mix: Mix) -> FloatArray:
-        """Mix the queries held under the plan in force."""
-        return self._held @ mix.queries
 
     def close_round(
         self, number: int, totals: Totals, mix: Mix, busy: FloatArray

@@ -113,9 +113,7 @@ class Coordinator:
         reason = f"there were {self.plan.executors}; {len(changes)} partitions change hands"
         log = Logged(max(self._round, 0), what, reason)
         self.plan = plan
-        if self._reports or self._unusable:
-            self._begin(self._round + 1)
-        self._damping.forget()
+        self._start_over()
         return [PlanChange(plan.version, changes), log]
 
     def lose(self, executor: int) -> list[Message]:
@@ -137,9 +135,7 @@ class Coordinator:
             held[taker] += 1
             changes.append(moved(partition, executor, taker, fresh_id))
         log = Logged(max(self._round, 0), f"lost {executor}", f"{len(changes)} partitions orphaned")
-        if self._reports or self._unusable:
-            self._begin(self._round + 1)
-        self._damping.forget()
+        self._start_over()
         if not changes:
             return [log]
         self.plan = plan.apply(changes)
@@ -149,6 +145,12 @@ class Coordinator:
         """Count on an executor again that was lost; it has nothing until it is given load."""
         self._lost.discard(executor)
         return [Logged(max(self._round, 0), f"regained {executor}", "it is there again")]
+
+    def _start_over(self) -> None:
+        """End a round that has begun, among other executors: what still arrives of it is late."""
+        if self._reports or self._unusable:
+            self._begin(self._round + 1)
+        self._damping.forget()
 
     def _begin(self, number: int) -> None:
         """Start a round: nothing of the one before counts any more."""

@@ -121,15 +121,12 @@ class LedgerReport:
     ----------
     batch, bucket
         Which it was.
-    refused
-        Operations that make no sense for what is registered.
     faults
-        The same by kind and reason.
+        Operations that make no sense for what is registered, by kind and reason.
     """
 
     batch: int
     bucket: int
-    refused: int
     faults: Mapping[tuple[str, str], int]
 
     @property

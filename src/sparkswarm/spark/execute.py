@@ -175,17 +175,12 @@ class _Work:
         base, delta = piece.base.index, piece.delta.index
         dead, now = at.dead(partition_id, number), at.briefing.epoch.time
         application = at.briefing.application
-        if application is None:
+        built = at.built(application, partition_id, number) if application else (None, None)
+        if application is None or all(made is None for made in built):
             return match(x, y, when, which, base, dead, delta, now)
-        built = at.built(application, partition_id, number)
-        if all(made is None for made in built):
-            return match(x, y, when, which, base, dead, delta, now)
-        # The queries by their place in the files instead of their ids.
-        border = len(base.ids)
-        base_places = base._replace(ids=np.arange(border))
-        delta_places = delta._replace(ids=np.arange(border, border + len(delta.ids)))
+        base_places, delta_places = at.places(partition_id, number)
         found = match(x, y, when, which, base_places, dead, delta_places, now)
-        ids = np.concatenate([base.ids, delta.ids])[found.ids]
+        border = len(base.ids)
         keep = np.ones(len(found.ids), dtype=bool)
         pair = np.repeat(np.arange(len(found.points)), found.counts)
         known = application.points(points)
@@ -196,7 +191,11 @@ class _Work:
                 pairs = Pairs(found.points[pair[here]], found.ids[here] - first)
                 keep[here] = application.match(made, known, pairs)
         counts = np.bincount(pair[keep], minlength=len(found.points)).astype(np.int32)
-        return Matches(found.points, counts, found.checks, ids[keep])
+        places = found.ids[keep]
+        old = places < border
+        ids = np.empty(len(places), np.int64)
+        ids[old], ids[~old] = base.ids[places[old]], delta.ids[places[~old] - border]
+        return Matches(found.points, counts, found.checks, ids)
 
     def _by_piece(
         self, partition_id: int, routed: RoutedPoints, which: npt.NDArray[np.int64]

@@ -195,7 +195,7 @@ def _settle_task(briefing: bytes, reports: Accumulator[list[Report]]) -> Task:
             quarantine.add(QUERY, rows, NAMES, reasons)
             quarantine.write()
         batch = at.briefing.epoch.batch
-        reports.add([LedgerReport(batch, number, len(bad), quarantine.faults())])
+        reports.add([LedgerReport(batch, number, quarantine.faults())])
         base = files.base
         if settled.base is not None:
             base = _write(at, "ledger", f"b{number}-base", settled.base)

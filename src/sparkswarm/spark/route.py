@@ -76,8 +76,8 @@ def route(
     names
         What the user calls the columns, for the quarantine.
     """
-    parcels = batch.mapInArrow(_task(briefing, reports, names), PARCELS)
-    return parcels.repartitionById(targets, F.col("target"))
+    packed = batch.mapInArrow(_task(briefing, reports, names), PARCELS)
+    return packed.repartitionById(targets, F.col("target"))
 
 
 def _task(briefing: bytes, reports: Accumulator[list[Report]], names: dict[str, str]) -> Task:

@@ -56,7 +56,7 @@ class Progress:
         """Add up the reports of a batch."""
         executed = [report for report in reports if isinstance(report, ExecutorReport)]
         routed = [report for report in reports if isinstance(report, RouteReport)]
-        settled = [report for report in reports if isinstance(report, LedgerReport)]
+        refused = sum(sum(r.faults.values()) for r in reports if isinstance(r, LedgerReport))
         faults: Counter[tuple[str, str]] = Counter()
         for report in reports:
             if not isinstance(report, ExecutorReport):
@@ -72,7 +72,7 @@ class Progress:
             sum(report.points for report in routed),
             sum(report.matches for report in executed),
             sum(report.checks for report in executed),
-            sum(report.operations for report in routed) - sum(r.refused for r in settled),
+            sum(report.operations for report in routed) - refused,
             dict(faults),
             epoch.plan.version,
             tuple(report.busy if report else 0.0 for report in of_each),

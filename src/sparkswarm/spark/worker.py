@@ -16,6 +16,7 @@ import numpy.typing as npt
 from pyspark import TaskContext
 
 from sparkswarm.apps.range_build import build_index
+from sparkswarm.apps.range_index import RangeIndex
 from sparkswarm.apps.range_match import match
 from sparkswarm.policies.policy import Policy, make_policy
 from sparkswarm.protocol.geometry import CellRect, QueryCells
@@ -56,6 +57,7 @@ class Desk:
         self._dead: dict[FileRef, npt.NDArray[np.uint8]] = {}
         self._mapped: dict[FileRef, Base | Delta] = {}
         self._built: dict[FileRef, Any] = {}
+        self._places: dict[tuple[int, int], tuple[RangeIndex, RangeIndex]] = {}
         if former and former.briefing.files == briefing.files:
             named = briefing.epoch.manifest.refs()
             self._mapped = {ref: kept for ref, kept in former._mapped.items() if ref in named}
@@ -109,6 +111,19 @@ class Desk:
             self._made(application, files.base, piece.base),
             self._made(application, files.delta, piece.delta),
         )
+
+    def places(self, partition_id: int, number: int) -> tuple[RangeIndex, RangeIndex]:
+        """Return a piece's base and delta that find queries by place, base first, not by id."""
+        key = partition_id, number
+        if key not in self._places:
+            piece = self.pieces(partition_id)[number]
+            base, delta = piece.base.index, piece.delta.index
+            border = len(base.ids)
+            self._places[key] = (
+                base._replace(ids=np.arange(border)),
+                delta._replace(ids=np.arange(border, border + len(delta.ids))),
+            )
+        return self._places[key]
 
     def _made(self, application: Installed, ref: FileRef | None, stored: Base | Delta) -> Any:
         if ref is None or not len(stored.index.ids):
