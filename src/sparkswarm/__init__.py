@@ -23,23 +23,30 @@ from sparkswarm.errors import (
 )
 
 if TYPE_CHECKING:
-    from sparkswarm.apps.application import Application, Each, Pairs
+    from sparkswarm.apps.aggregates import Aggregates
+    from sparkswarm.apps.application import Advanced, Application, Each, Moment, Pairs, Stateful
+    from sparkswarm.apps.snapshots import Count, Size, Sliding, Tumbling
     from sparkswarm.apps.subscriptions import Subscriptions
     from sparkswarm.spark.columns import PointColumns, QueryColumns
-    from sparkswarm.spark.engine import Handle, Swarm
+    from sparkswarm.spark.engine import Swarm
+    from sparkswarm.spark.handle import Handle
     from sparkswarm.spark.session import check_session, session
     from sparkswarm.spark.sink import ConsoleSink, MemorySink, NoopSink, ParquetSink
 
 __all__ = [
+    "Advanced",
+    "Aggregates",
     "Application",
     "ApplicationError",
     "ConfigError",
     "ConsoleSink",
+    "Count",
     "Each",
     "GeometryError",
     "Handle",
     "InputError",
     "MemorySink",
+    "Moment",
     "NoopSink",
     "Pairs",
     "ParquetSink",
@@ -47,11 +54,15 @@ __all__ = [
     "PointColumns",
     "ProtocolError",
     "QueryColumns",
+    "Size",
+    "Sliding",
     "SparkswarmError",
+    "Stateful",
     "StoreError",
     "Subscriptions",
     "Swarm",
     "SwarmConfig",
+    "Tumbling",
     "WorkloadError",
     "__version__",
     "check_session",
@@ -64,10 +75,13 @@ __version__ = version("sparkswarm")
 _LAZY = {
     name: f"sparkswarm.{module}"
     for module, names in {
-        "apps.application": ("Application", "Each", "Pairs"),
+        "apps.aggregates": ("Aggregates",),
+        "apps.application": ("Advanced", "Application", "Each", "Moment", "Pairs", "Stateful"),
+        "apps.snapshots": ("Count", "Size", "Sliding", "Tumbling"),
         "apps.subscriptions": ("Subscriptions",),
         "spark.columns": ("PointColumns", "QueryColumns"),
-        "spark.engine": ("Handle", "Swarm"),
+        "spark.engine": ("Swarm",),
+        "spark.handle": ("Handle",),
         "spark.session": ("check_session", "session"),
         "spark.sink": ("ConsoleSink", "MemorySink", "NoopSink", "ParquetSink"),
     }.items()

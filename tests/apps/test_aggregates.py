@@ -1,467 +1,353 @@
-"""Aggregates: whatever is divided, moved and put together, windows give what a plain sum gives."""
+"""Aggregates as an application: what is kept, refused and told, however its state is divided."""
 
 from __future__ import annotations
 
-import itertools
-import math
+import pickle
 import random
-from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkswarm.apps.aggregate_queries import (
-    AGGREGATES,
-    MOST_MEASURES,
-    QUERY_COLUMNS,
-    Asked,
-    Measure,
-    measures_of,
-    refusals,
-)
-from sparkswarm.apps.aggregate_state import State
-from sparkswarm.apps.aggregates import (
-    NO_WATERMARK,
-    advance,
-    close,
-    next_end,
-    on_time,
-    partials,
-    result_schema,
-)
-from sparkswarm.apps.application import Pairs
-from sparkswarm.errors import InputError
-from sparkswarm.store.arrays import pack, unpack
+from sparkswarm.apps.aggregate_queries import QUERY_COLUMNS
+from sparkswarm.apps.aggregates import Aggregates
+from sparkswarm.apps.application import NO_WATERMARK, Application, Each, Moment, Pairs, Stateful
+from sparkswarm.apps.subscriptions import Subscriptions
+from sparkswarm.errors import ConfigError, InputError
 
-from ..protocol.strategies import grid_of, part_of_the_examples
+from ..protocol.strategies import part_of_the_examples
+from .aggregate_streams import (
+    BATCHES,
+    GRID,
+    MEASURES,
+    SOME_QUERIES,
+    Point,
+    Query,
+    comparable,
+    divided,
+    listed,
+    of_cells,
+    pairs_of,
+    points_table,
+    queries_table,
+    steps,
+    stored,
+    without,
+)
 from .tilings import halves
 
-MEASURES = (Measure("speed"), Measure("load", whole=True))
-GRID = grid_of(4, 4)
+SCHEMA = points_table([]).schema
+APP = Aggregates(["speed", "load"]).prepared(SCHEMA)
+FAR = 10**9
 
 
-class Query(NamedTuple):
-    """A query as it is registered; ``slide`` None where its windows tumble."""
+def collected(app: Aggregates, queries: dict[int, Query], points: list[Point]) -> pa.Table:
+    """Do what the engine does with points: build, match, collect."""
+    built = app.build(queries_table(queries))
+    pairs = pairs_of(queries, points)
+    if built is None:
+        assert not queries
+        return app.advance([], [], Moment(NO_WATERMARK, NO_WATERMARK)).state
+    assert app.match(built, points_table(points), pairs).all()
+    assert app.keeps(built).all()
+    return app.collect(built, points_table(points), pairs)
 
-    aggregate: str
-    window: int
-    slide: int | None
-    cell: tuple[int, int] = (0, 0)
+
+class Places:
+    """State as the engine keeps it: tables by cells, moved and divided, looked at when due."""
+
+    def __init__(self, rng: random.Random, appends: bool) -> None:
+        self._rng = rng
+        self._appends = appends
+        self._tables: list[tuple[pa.Table, int | None]] = []
+
+    def forget(self, gone: frozenset[int]) -> None:
+        self._tables = [(without(table, gone), due) for table, due in self._tables]
+
+    def advance(self, new: list[pa.Table], moment: Moment) -> tuple[list[dict[str, Any]], int]:
+        """Return what is told, by all cells together, and how many points were late."""
+        told, late, tables = [], 0, []
+        for cells in halves(GRID.cells, self._rng):
+            # Who has inherited a table reads the rows of its own cells.
+            mine = [(of_cells(table, cells), due) for table, due in self._tables]
+            fresh = [of_cells(table, cells) for table in self._rng.sample(new, len(new))]
+            if self._rng.random() < 0.5:
+                fresh = [APP.combined(fresh)]
+            is_due = any(due is not None and due <= moment.watermark for _, due in mine)
+            joins = is_due or not self._appends or self._rng.random() < 0.2
+            result = APP.advance([table for table, _ in mine] if joins else [], fresh, moment)
+            told += listed(result.summaries)
+            late += result.late
+            assert result.due is None or result.due > moment.watermark
+            assert (result.due is None) == (result.state.num_rows == 0)
+            tables += [(stored(result.state), result.due), *([] if joins else mine)]
+        self._tables = tables
+        return told, late
 
     @property
-    def step(self) -> int:
-        return self.slide or self.window
+    def rows(self) -> int:
+        return sum(table.num_rows for table, _ in self._tables)
 
 
-class Point(NamedTuple):
-    """A point and the ids of the queries that it matches."""
-
-    time: int
-    speed: float | None
-    load: int | None
-    matches: frozenset[int]
-
-
-def asked_by(queries: dict[int, Query]) -> Asked:
-    rows = list(queries.values())
-    x, y = ([float(q.cell[axis]) for q in rows] for axis in (0, 1))
-    texts = {
-        "aggregate": [q.aggregate for q in rows],
-        "window": [f"{q.window} us" for q in rows],
-        "slide": [None if q.slide is None else f"{q.slide} us" for q in rows],
-    }
-    table = pa.table(
-        {
-            "id": np.array(list(queries), np.int64),
-            **{"min_x": x, "min_y": y, "max_x": [v + 0.5 for v in x], "max_y": [v + 9 for v in y]},
-            **{name: pa.array(text, pa.string()) for name, text in texts.items()},
-        }
-    )
-    table = table.cast(
-        pa.schema([f if f.name in (*QUERY_COLUMNS, "id") else (f.name, "f8") for f in table.schema])
-    )
-    assert refusals(table, MEASURES) == [None] * len(rows)
-    return Asked.read(table, MEASURES, GRID)
-
-
-def partials_of(queries: dict[int, Query], points: list[Point]) -> State:
-    table = pa.table(
-        {
-            "time": pa.array([p.time for p in points], pa.int64()),
-            "speed": pa.array([p.speed for p in points], pa.float64()),
-            "load": pa.array([p.load for p in points], pa.int64()),
-        }
-    )
-    pairs = [
-        (i, j) for i, p in enumerate(points) for j, key in enumerate(queries) if key in p.matches
-    ]
-    columns = np.array(pairs, np.int64).reshape(-1, 2).T
-    return partials(asked_by(queries), Pairs(*columns.copy()), table, MEASURES)
-
-
-def reread(state: State) -> State:
-    arrays, _ = unpack(pack(state.to_arrays()))
-    return State.from_arrays(arrays, MEASURES)
-
-
-def assert_same(a: State, b: State) -> None:
-    arrays, others = a.to_arrays(), b.to_arrays()
-    assert arrays.keys() == others.keys()
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(array, others[name], err_msg=name)
-        np.testing.assert_array_equal(np.signbit(array), np.signbit(others[name]), err_msg=name)
-
-
-# -- the oracle --------------------------------------------------------------------------------
-
-
-def aggregated(query: Query, points: list[Point]) -> dict[str, Any]:
-    """Return what a query says of the points of one of its windows."""
-    row: dict[str, Any] = dict.fromkeys(result_schema(MEASURES).names)
-    wanted = {term.strip() for term in query.aggregate.split(",")}
-    if "count" in wanted:
-        row["count"] = len(points)
-    for name in ("speed", "load"):
-        # A zero has no sign: that of -0.0 + 0 is gone.
-        values = [v + 0 for p in points if (v := getattr(p, name)) is not None]
-        found = {f"count({name})": len(values)}
-        if values:
-            finite = all(map(math.isfinite, values))
-            total = sum(map(Fraction, values)) if finite else sum(values)
-            whole = int(total) if name == "load" and -(2**63) <= total < 2**63 else None
-            # NaN counts as the largest.
-            ranked = sorted(values, key=lambda v: (math.isnan(v), v))
-            found[f"sum({name})"] = whole if name == "load" else rounded(total)
-            found[f"mean({name})"] = rounded(total / len(values))
-            found[f"min({name})"], found[f"max({name})"] = ranked[0], ranked[-1]
-        for term in wanted & found.keys():
-            row[term.replace("(", "_").rstrip(")")] = found[term]
-    return row
-
-
-def rounded(exact: Fraction | float) -> float:
-    try:
-        return exact.numerator / exact.denominator if isinstance(exact, Fraction) else exact
-    except OverflowError:
-        return math.inf if exact > 0 else -math.inf
-
-
-def comparable(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """Return rows in an order, each value as text: NaN equals NaN, 0.0 neither 0 nor -0.0."""
-    return sorted([repr(value) for value in row.values()] for row in rows)
-
-
-def listed(results: pa.Table) -> list[dict[str, Any]]:
-    assert results.schema == result_schema(MEASURES)
-    for name in ("window_start", "window_end"):
-        at = results.schema.get_field_index(name)
-        results = results.set_column(at, name, results.column(name).cast(pa.int64()))
-    rows = results.to_pylist()
-    keys = [(row["query_id"], row["window_start"]) for row in rows]
-    assert keys == sorted(set(keys)), "a window comes twice or out of order"
-    return rows
-
-
-# -- random streams ----------------------------------------------------------------------------
-
-IDS = st.integers(-2, 3)
-TERMS = ["count", *(f"{name}({of})" for name in AGGREGATES for of in ("speed", "load"))]
-QUERIES = st.builds(
-    lambda terms, slide, panes, explicit, cell: Query(
-        ", ".join(terms), slide * panes, slide if explicit or panes > 1 else None, cell
-    ),
-    st.lists(st.sampled_from(TERMS), min_size=1, max_size=4),
-    st.integers(1, 7),
-    st.integers(1, 5),
-    st.booleans(),
-    st.tuples(st.integers(0, 3), st.integers(0, 3)),
-)
-SOME_QUERIES = st.dictionaries(IDS, QUERIES, min_size=1)
-SPEEDS = st.one_of(
-    st.none(),
-    st.sampled_from([0.0, -0.0, 0.1, 0.2, 0.3, -1e16, 1e16, 1e308, math.nan, math.inf, -math.inf]),
-    st.floats(-100, 100),
-)
-LOADS = st.one_of(st.none(), st.integers(-5, 5), st.sampled_from([2**63 - 1, -(2**63)]))
-POINTS = st.builds(
-    Point, st.integers(-20, 40), SPEEDS, LOADS, st.frozensets(IDS, min_size=1, max_size=4)
-)
-
-
-class Batch(NamedTuple):
-    """Queries that go, queries that come or change, points, and how far the watermark goes."""
-
-    removed: frozenset[int]
-    changed: dict[int, Query]
-    points: list[Point]
-    passes: int
-
-
-BATCHES = st.builds(
-    Batch,
-    st.one_of(st.just(frozenset()), st.frozensets(IDS, max_size=2)),
-    st.one_of(st.just({}), st.dictionaries(IDS, QUERIES, max_size=2)),
-    st.lists(POINTS, max_size=12),
-    st.integers(0, 15),
-)
-
-
-THE_END = Batch(frozenset(), {}, [], 10_000)
-"""The watermark that a batch leads to is that of the next."""
-
-
-def divided(items: list[Any], parts: int, rng: random.Random) -> list[list[Any]]:
-    lots: list[list[Any]] = [[] for _ in range(parts)]
-    for item in rng.sample(items, len(items)):
-        rng.choice(lots).append(item)
-    return lots
-
-
+@pytest.mark.parametrize("appends", [False, True], ids=["one table", "tables beside each other"])
 @part_of_the_examples(0.5)
 @given(SOME_QUERIES, st.lists(BATCHES, min_size=1, max_size=6), st.integers())
-def test_windows_give_what_a_plain_look_at_their_points_gives(queries, batches, seed):
+def test_windows_give_what_a_plain_look_gives_however_state_lies(appends, queries, batches, seed):
     rng = random.Random(seed)
-    tiling = {GRID.cells: State.empty(MEASURES)}
-    history: list[tuple[int, dict[int, Query], Point]] = []
-    before, watermark, began = NO_WATERMARK, NO_WATERMARK, dict.fromkeys(queries, 0)
-    for number, batch in enumerate([*batches, THE_END, THE_END]):
-        # The plan changes: states are divided and put together by cells alone.
-        whole = State.joined([*tiling.values()])
-        tiling = {cells: reread(whole.of_cells(cells)) for cells in halves(GRID.cells, rng)}
-
-        gone = batch.removed | batch.changed.keys()
-        queries = {k: q for k, q in queries.items() if k not in batch.removed} | batch.changed
-        began |= dict.fromkeys(gone, number)
-        tiling = {c: s.without(np.array(sorted(gone), np.int64)) for c, s in tiling.items()}
-
-        lots = divided(batch.points, 3, rng)
-        new = [partials_of(queries, lot) for lot in lots]
-        results, late = [], 0
-        for cells, state in list(tiling.items()):
-            here = [part.of_cells(cells) for part in rng.sample(new, len(new))]
-            results_here, tiling[cells], late_here = advance(state, here, before, watermark)
-            results += listed(results_here)
-            late += late_here
-
-        expected, expected_late = [], 0
-        for key, query in queries.items():
-
-            def ends(point, query=query):
-                first = point.time // query.step * query.step + query.step
-                return range(first, first + query.window, query.step)
-
-            mine = [(w, p) for w, b, p in history if key in p.matches and b >= began[key]]
-            due = {e for _, p in mine for e in ends(p) if before < e <= watermark}
-            for end in due:
-                inside = [p for w, p in mine if w < end and end in ends(p)]
-                if inside:
-                    row = aggregated(query, inside)
-                    row |= {"query_id": key, "window_start": end - query.window, "window_end": end}
-                    expected.append(row)
-            matched = [p for p in batch.points if key in p.matches]
-            expected_late += sum(max(ends(p)) <= watermark for p in matched)
-        assert comparable(results) == comparable(expected)
-        assert late == expected_late
-
-        history += [(watermark, number, p) for p in batch.points]
-        before = watermark
-        watermark = max(watermark, -20) + batch.passes
-    assert not any(len(state) for state in tiling.values()), "the end of time has come"
+    places = Places(rng, appends)
+    for step in steps(queries, batches):
+        places.forget(step.gone)
+        lots = divided(step.points, 3, rng)
+        told, late = places.advance(
+            [collected(APP, step.queries, lot) for lot in lots], step.moment
+        )
+        assert comparable(told) == comparable(step.results)
+        assert late == step.late
+    assert places.rows == 0, "the end of time has come"
 
 
-@given(SOME_QUERIES, st.lists(POINTS, max_size=15), st.integers())
-def test_a_state_shows_neither_order_nor_division(queries, points, seed):
-    rng = random.Random(seed)
-    whole = partials_of(queries, points)
-    assert_same(partials_of(queries, rng.sample(points, len(points))), whole)
-    one, two, three = (partials_of(queries, lot) for lot in divided(points, 3, rng))
-    assert_same(State.joined([State.joined([one, two]), three]), whole)
-    assert_same(State.joined([three, State.joined([two, one])]), whole)
-    assert_same(State.joined([one, three, two]), whole)
-    assert_same(reread(whole), whole)
+# -- which queries ask for what ----------------------------------------------------------------
+
+COUNTING = ("count", "10 us", None)
+ASKS_FOR_POINTS = (None, None, None)
 
 
-@given(SOME_QUERIES, st.lists(POINTS, max_size=15), st.integers(-30, 60))
-def test_nothing_closes_before_the_next_end(queries, points, watermark):
-    _, state = close(partials_of(queries, points), NO_WATERMARK, watermark)
-    end = next_end(state, watermark)
-    if end is None:
-        assert not len(state)
-        return
-    assert end > watermark
-    assert close(state, watermark, end - 1)[0].num_rows == 0
-    assert close(state, watermark, end)[0].num_rows > 0
+def asking(*rows: tuple[str | None, str | None, str | None], **others: Any) -> pa.Table:
+    """Return queries that ask so, with further columns."""
+    columns = dict(zip(QUERY_COLUMNS, zip(*rows, strict=True), strict=True))
+    ids = pa.array(range(100, 100 + len(rows)), pa.int64())
+    texts = {name: pa.array(column, pa.string()) for name, column in columns.items()}
+    return pa.table({"id": ids, "home": ids, **texts, **others})
 
 
-# -- single facts ------------------------------------------------------------------------------
+def crossed(points: int, queries: int) -> Pairs:
+    """Every point with every query."""
+    return Pairs(np.repeat(np.arange(points), queries), np.tile(np.arange(queries), points))
 
 
-def seen_at(*times: int) -> list[Point]:
-    return [Point(time, None, None, frozenset([0])) for time in times]
+def some_points(**columns: Any) -> pa.Table:
+    rows = len(next(iter(columns.values())))
+    given = {"time": pa.array([1] * rows, pa.int64())}
+    nothing = {"speed": pa.nulls(rows, pa.float64()), "load": pa.nulls(rows, pa.int64())}
+    return pa.table({**given, **nothing, **columns})
 
 
-def windows(results: pa.Table) -> list[tuple[int, int, int]]:
-    return [(row["window_start"], row["window_end"], row["count"]) for row in listed(results)]
+def kept_of(app: Aggregates, built: Any, points: pa.Table, pairs: Pairs) -> Pairs:
+    """Return the pairs that match and are kept."""
+    keep = app.match(built, points, pairs) & app.keeps(built)[pairs.queries]
+    return Pairs(pairs.points[keep], pairs.queries[keep])
 
 
-TUMBLING = {0: Query("count", 10, None)}
-SLIDING = {0: Query("count", 10, 5)}
+def told_of(app: Aggregates, state: pa.Table) -> list[dict[str, Any]]:
+    first = app.advance([], [state], Moment(NO_WATERMARK, NO_WATERMARK))
+    return app.advance([first.state], [], Moment(NO_WATERMARK, FAR)).summaries.to_pylist()
 
 
-def test_a_window_has_its_start_and_not_its_end_also_before_1970():
-    state = partials_of(TUMBLING, seen_at(-11, -10, -1, 0, 9, 10))
-    results, left = close(state, NO_WATERMARK, 10)
-    assert windows(results) == [(-20, -10, 1), (-10, 0, 2), (0, 10, 2)]
-    assert left.points.tolist() == [1]
+def test_where_all_ask_for_points_in_rectangles_there_is_nothing_to_build():
+    assert APP.build(asking(ASKS_FOR_POINTS, ASKS_FOR_POINTS)) is None
+    assert APP.build(asking(ASKS_FOR_POINTS).slice(1)) is None
+    assert APP.build(asking(ASKS_FOR_POINTS, COUNTING)) is not None
 
 
-@pytest.mark.parametrize(("watermark", "closed"), [(9, []), (10, [(0, 10, 1)])])
-def test_a_window_closes_when_the_watermark_reaches_its_end(watermark, closed):
-    assert windows(close(partials_of(TUMBLING, seen_at(3)), NO_WATERMARK, watermark)[0]) == closed
+def test_some_queries_ask_for_points_and_some_for_aggregates():
+    rows = [ASKS_FOR_POINTS, ("sum(load)", "10 us", None), ASKS_FOR_POINTS, COUNTING]
+    built = APP.build(asking(*rows))
+    points = some_points(load=[5, 7, 9])
+    assert APP.keeps(built).tolist() == [False, True, False, True]
+    assert APP.match(built, points, crossed(3, 4)).all()
+    which = Pairs(np.array([0, 1, 2]), np.array([1, 1, 3]))
+    told = told_of(APP, APP.collect(built, points, which))
+    assert [(row["query_id"], row["count"], row["sum_load"]) for row in told] == [
+        (101, None, 12),
+        (103, 1, None),
+    ]
 
 
-def test_a_window_closes_once():
-    state = partials_of(SLIDING, seen_at(7))
-    first, state = close(state, NO_WATERMARK, 10)
-    again, state = close(state, 10, 11)
-    second, state = close(state, 11, 15)
-    assert [windows(r) for r in (first, again, second)] == [[(0, 10, 1)], [], [(5, 15, 1)]]
-    assert len(state) == 0
+def test_collecting_nothing_is_a_state_without_rows():
+    built = APP.build(asking(COUNTING))
+    nothing = APP.collect(built, some_points(load=[1]), Pairs(*np.empty((2, 0), np.int64)))
+    assert nothing.num_rows == 0
+    assert APP.combined([nothing, nothing]).num_rows == 0
+    told = APP.advance([nothing], [nothing], Moment(0, FAR))
+    assert (told.summaries.num_rows, told.state.num_rows, told.late, told.due) == (0, 0, 0, None)
+    assert told.summaries.schema == APP.summary_schema
 
 
-def test_what_is_late_for_one_window_counts_into_the_next():
-    state = partials_of(SLIDING, seen_at(7))
-    results, state, late = advance(state, [partials_of(SLIDING, seen_at(8, 8, 4, 3))], 0, 10)
-    assert (windows(results), late) == ([(0, 10, 1)], 2)
-    assert windows(close(state, 10, 15)[0]) == [(5, 15, 3)]
+def test_late_points_are_told_of_and_what_is_due_is_named():
+    built = APP.build(asking(COUNTING))
+    points = some_points(load=[0, 0]).set_column(0, "time", pa.array([3, 25], pa.int64()))
+    state = APP.collect(built, points, crossed(2, 1))
+    told = APP.advance([], [state], Moment(0, 12))
+    assert (told.late, told.due, told.state.num_rows) == (1, 30, 1)
 
 
-def test_late_points_are_counted_once_a_query():
-    queries = {0: Query("count", 10, None), 1: Query("sum(speed)", 20, None)}
-    both = [Point(3, None, None, frozenset([0, 1]))]
-    state, late = on_time(partials_of(queries, both), 10)
-    assert (late, state.panes.ids.tolist()) == (1, [1])
-    assert on_time(partials_of(queries, both), 20)[1] == 2
+# -- of another application --------------------------------------------------------------------
+
+SUBSCRIPTIONS = Subscriptions({"kind": "text", "load": "number"})
 
 
-def test_panes_far_apart_cost_nothing_between_them():
-    state = partials_of({0: Query("count", 2, 1)}, seen_at(-(2**61), 2**61))
-    assert len(windows(close(state, NO_WATERMARK, 2**61 + 2)[0])) == 4
+def subscribing(*wheres: str | None) -> dict[str, pa.Array]:
+    nothing = pa.nulls(len(wheres), pa.list_(pa.string()))
+    return {"where": pa.array(wheres, pa.string()), "all_of": nothing, "any_of": nothing}
 
 
-def test_times_at_the_end_of_64_bits_do_not_go_around():
-    state = partials_of(TUMBLING, seen_at(2**63 - 1, -(2**63)))
-    results, state = close(state, NO_WATERMARK, 0)
-    assert [count for _, _, count in windows(results)] == [1]
-    assert state.panes.start[0] > 2**61
+def test_the_application_within_decides_what_is_counted():
+    app = Aggregates(["load"], of=SUBSCRIPTIONS).prepared(SCHEMA)
+    wheres = ["kind = 'taxi'", None, "load > 5", "kind = 'bus'"]
+    queries = asking(
+        ("count, sum(load)", "10 us", None), COUNTING, ASKS_FOR_POINTS, COUNTING,
+        **subscribing(*wheres),
+    )  # fmt: skip
+    assert app.refuse(queries) == [None] * 4
+    built = app.build(queries)
+    points = some_points(kind=["taxi", "taxi", "car"], load=[3, 8, 10])
+    pairs = crossed(3, 4)
+    expected = [
+        [True, True, False, False],
+        [True, True, True, False],
+        [False, True, True, False],
+    ]
+    assert app.match(built, points, pairs).reshape(3, 4).tolist() == expected
+    told = told_of(app, app.collect(built, points, kept_of(app, built, points, pairs)))
+    found = [(row["query_id"], row["count"], row["sum_load"]) for row in told]
+    assert found == [(100, 2, 11), (101, 3, None)]
 
 
-def test_aggregates_that_nobody_asked_for_are_null_and_take_no_room():
-    state = partials_of({0: Query("count", 10, None)}, [Point(1, 0.1, 7, frozenset([0]))])
-    assert state.values[0].counts.tolist() == state.values[1].counts.tolist() == [0]
-    (row,) = listed(close(state, NO_WATERMARK, 10)[0])
-    assert {name for name, value in row.items() if value is not None} == {
-        *("query_id", "window_start", "window_end", "count")
-    }
+def test_queries_for_points_are_built_where_the_application_within_needs_it():
+    app = Aggregates(of=SUBSCRIPTIONS).prepared(SCHEMA)
+    built = app.build(asking(ASKS_FOR_POINTS, **subscribing("load > 5")))
+    assert app.keeps(built).tolist() == [False]
+    assert app.match(built, some_points(load=[5, 6]), crossed(2, 1)).tolist() == [False, True]
+    assert app.build(asking(ASKS_FOR_POINTS, **subscribing(None))) is None
+    counting = app.build(asking(COUNTING, **subscribing(None)))
+    assert app.match(counting, some_points(load=[5, 6]), crossed(2, 1)).all()
+
+
+def test_both_have_their_columns():
+    app = Aggregates(["load", "speed"], of=SUBSCRIPTIONS)
+    assert app.query_columns == {**QUERY_COLUMNS, **SUBSCRIPTIONS.query_columns}
+    assert app.point_columns == ("load", "speed", "kind")
+
+
+class Wants(Application):
+    """An application that is prepared for points with a column."""
+
+    def __init__(self, ready: bool = False) -> None:
+        self.ready = ready
+
+    def prepared(self, points: pa.Schema) -> Application:
+        if "kind" not in points.names:
+            raise InputError("points have no kind")
+        return Wants(ready=True)
+
+    def build(self, queries: pa.Table) -> bool:
+        return self.ready
+
+    def match(self, built: bool, points: pa.Table, pairs: Pairs) -> np.ndarray:
+        return np.full(len(pairs.points), built)
+
+
+def test_the_application_within_is_prepared_too():
+    raw = Aggregates(["load"], of=Wants())
+    with pytest.raises(InputError, match="points have no kind"):
+        raw.prepared(SCHEMA)
+    app = raw.prepared(SCHEMA.append(pa.field("kind", pa.string())))
+    assert app.match(app.build(asking(COUNTING)), some_points(load=[1]), crossed(1, 1)).all()
+    assert raw.of.ready is False, "what was given is left as it was"
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+def test_queries_are_refused_with_a_reason():
+    app = Aggregates(["load"], of=SUBSCRIPTIONS).prepared(SCHEMA)
+    rows = [
+        COUNTING,
+        ASKS_FOR_POINTS,
+        (None, "5 s", None),
+        (None, None, "5 s"),
+        ("count", None, None),
+        ("sum(speed)", "5 s", None),
+        ASKS_FOR_POINTS,
+        ("sum(load)", "5 s", "2 s"),
+        ("nonsense", "5 s", None),
+    ]
+    wheres = [None] * 6 + ["load >"] * 2 + ["load > 1"]
+    reasons = app.refuse(asking(*rows, **subscribing(*wheres)))
+    null = "a query needs an aggregate and a window, one is null"
+    assert reasons[:5] == [None, None, null, null, null]
+    assert reasons[5] == "'sum(speed)' is about a column that is not aggregated; there are load"
+    # What the application within says comes first.
+    assert reasons[6] == reasons[7] == "where: expected a literal at 7"
+    assert reasons[8].startswith("'nonsense' is no aggregate")
+
+
+def test_nothing_is_refused_of_no_queries():
+    assert APP.refuse(asking(COUNTING).slice(1)) == []
 
 
 @pytest.mark.parametrize(
-    ("speeds", "least", "most"),
+    ("arguments", "message"),
     [
-        ([1.0, math.nan, 2.0], 1.0, math.nan),
-        ([math.nan, -math.inf], -math.inf, math.nan),
-        ([math.nan, math.nan], math.nan, math.nan),
-        ([-0.0, 0.0], 0.0, 0.0),
-        ([None, 3.0], 3.0, 3.0),
+        ({"columns": "speed"}, r"must be a list of names, got 'speed'"),
+        ({"of": Aggregates()}, "keeps state itself"),
+        ({"of": Each(lambda p, q: True, {"window": "STRING"})}, r"Each has columns .*\['window'\]"),
+        ({"delay": "soon"}, "'soon' is no duration"),
+        ({"delay": "-5 s"}, "is no duration"),
     ],
 )
-@pytest.mark.parametrize("apart", [False, True], ids=["in one lot", "a lot each"])
-def test_nan_is_larger_than_any_number_and_zero_has_no_sign(speeds, least, most, apart):
-    query = {0: Query("min(speed), max(speed)", 10, None)}
-    points = [Point(1, speed, None, frozenset([0])) for speed in speeds]
-    for some in itertools.permutations(points):
-        lots = [[point] for point in some] if apart else [list(some)]
-        state = State.joined([partials_of(query, lot) for lot in lots])
-        (row,) = listed(close(state, NO_WATERMARK, 10)[0])
-        assert repr((row["min_speed"], row["max_speed"])) == repr((least, most))
-
-
-def test_two_ways_of_asking_under_one_id_do_not_mix():
-    """A query that was forgotten and registered anew may meet its former state."""
-    old, new = partials_of(TUMBLING, seen_at(1)), partials_of(SLIDING, seen_at(1, 2))
-    state = State.joined([old, new])
-    assert state.points.tolist() == [2, 1]
-    assert len(state.without(np.array([0]))) == 0
-
-
-# -- what queries ask --------------------------------------------------------------------------
+def test_settings_that_make_no_sense_are_refused(arguments, message):
+    with pytest.raises((ConfigError, InputError), match=message):
+        Aggregates(**arguments)
 
 
 @pytest.mark.parametrize(
-    ("aggregate", "window", "slide", "reason"),
+    ("delay", "waits"), [("0 s", 0), ("0 seconds", 0), ("10 seconds", 10_000_000)]
+)
+def test_the_delay_is_a_duration_or_none_at_all(delay, waits):
+    assert Aggregates(delay=delay).delay == waits
+
+
+@pytest.mark.parametrize(
+    ("columns", "schema", "message"),
     [
-        (None, "5 s", None, "needs an aggregate and a window"),
-        ("count", None, None, "needs an aggregate and a window"),
-        ("count", "5 potatoes", None, "is no duration"),
-        ("count", "5 s", "soon", "is no duration"),
-        ("count", "0 s", None, "longer than nothing"),
-        ("count", "5 s", "2 s", "does not divide"),
-        ("count", "5 s", "10 s", "does not divide"),
-        ("", "5 s", None, "is no aggregate"),
-        ("count,", "5 s", None, "is no aggregate"),
-        ("sum", "5 s", None, "is no aggregate"),
-        ("median(speed)", "5 s", None, "is no aggregate"),
-        ("sum(speed", "5 s", None, "is no aggregate"),
-        ("sum(speed) x", "5 s", None, "is no aggregate"),
-        ("sum()", "5 s", None, "not aggregated; there are speed, load"),
-        ("sum(colour)", "5 s", None, "not aggregated; there are speed, load"),
+        (["load"], SCHEMA.remove(0), r"PointColumns\(time="),
+        (["load", "weight"], SCHEMA, "points have no column weight; they have time, speed, load"),
+        (["text"], SCHEMA.append(pa.field("text", pa.string())), "text cannot be aggregated"),
+        ([f"m{i}" for i in range(13)], SCHEMA, "at most 12 columns"),
     ],
 )
-def test_queries_that_make_no_sense_are_refused(aggregate, window, slide, reason):
-    table = pa.table(
-        {"aggregate": ["count", aggregate], "window": ["1 s", window], "slide": ["1 s", slide]},
-        pa.schema([(name, pa.string()) for name in QUERY_COLUMNS]),
-    )
-    fine, refused = refusals(table, MEASURES)
-    assert fine is None
-    assert reason in refused
+def test_points_that_will_not_do_are_refused(columns, schema, message):
+    with pytest.raises(InputError, match=message):
+        Aggregates(columns).prepared(schema)
 
 
-def test_queries_ask_in_any_case_and_with_spaces():
-    spaced = asked_by({5: Query(" COUNT ,Mean( speed ),max(load)", 10, 5, (3, 2))})
-    plain = asked_by({5: Query("max(load), mean(speed), count, count", 10, 5, (3, 2))})
-    assert [part.tolist() for part in spaced] == [part.tolist() for part in plain]
-    assert (spaced.column.tolist(), spaced.row.tolist()) == ([3], [2])
+def test_before_it_is_prepared_it_cannot_serve():
+    app = Aggregates(["load"])
+    for use in (lambda: app.summary_schema, lambda: app.build(asking(COUNTING))):
+        with pytest.raises(ConfigError, match="not known yet: see prepared"):
+            use()
 
 
-@pytest.mark.parametrize("bad", [pa.string(), pa.uint64(), pa.decimal128(10, 2), pa.bool_()])
-def test_only_numbers_can_be_measured(bad):
-    schema = pa.schema([("a", pa.int16()), ("b", pa.float32()), ("c", bad)])
-    assert measures_of(schema, ["b", "a"]) == (Measure("b"), Measure("a", whole=True))
-    with pytest.raises(InputError, match="column c cannot be aggregated"):
-        measures_of(schema, ["a", "c"])
+# -- as an application -------------------------------------------------------------------------
 
 
-def test_measures_are_at_most_as_many_as_there_are_bits_for():
-    names = [f"m{i}" for i in range(MOST_MEASURES + 1)]
-    schema = pa.schema([(name, pa.int64()) for name in names])
-    most = measures_of(schema, names[:-1])
-    table = pa.table({"aggregate": ["max(m11)"], "window": ["1 s"], "slide": ["1 s"]})
-    assert refusals(table, most) == [None]
-    with pytest.raises(InputError, match="at most 12 columns"):
-        measures_of(schema, names)
+def test_it_travels():
+    app = pickle.loads(pickle.dumps(Aggregates(["load"], "5 s", SUBSCRIPTIONS).prepared(SCHEMA)))
+    assert isinstance(app, Stateful)
+    assert app.delay == 5_000_000
+    assert app.summary_schema.names[-1] == "max_load"
+    built = app.build(asking(COUNTING, **subscribing("load > 5")))
+    assert app.match(built, some_points(load=[5, 6]), crossed(2, 1)).tolist() == [False, True]
 
 
-@example(2.5)
-@given(st.floats(width=32, allow_nan=False))
-def test_narrow_numbers_are_widened(speed):
-    narrow = {"speed": pa.array([speed], pa.float32()), "load": pa.array([3], pa.int8())}
-    points = pa.table({"time": [1], **narrow})
-    asked = asked_by({0: Query("sum(speed), sum(load)", 10, None)})
-    state = partials(asked, Pairs(np.array([0]), np.array([0])), points, MEASURES)
-    (row,) = listed(close(state, NO_WATERMARK, 10)[0])
-    assert (row["sum_speed"], row["sum_load"]) == (speed, 3)
+def test_a_column_named_twice_is_aggregated_once():
+    app = Aggregates(["load", "load"]).prepared(SCHEMA)
+    assert len(app.summary_schema.names) == len(set(app.summary_schema.names))
+
+
+def test_measures_are_whole_where_the_column_is():
+    assert Aggregates(["speed", "load"]).prepared(SCHEMA).measures == MEASURES

@@ -12,11 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkswarm.apps.blocks import Block, Meta, row_sizes
+from sparkswarm.apps.blocks import Block, Meta, pack, row_sizes, unpack
 from sparkswarm.apps.snapshots import (
     BEGINNING,
+    Count,
     Piece,
+    Rectangle,
     Size,
+    Sliding,
+    Tumbling,
     Window,
     begins,
     border,
@@ -29,7 +33,6 @@ from sparkswarm.apps.snapshots import (
 )
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.protocol.geometry import CellRect
-from sparkswarm.protocol.window import Count, Rectangle, Sliding, Tumbling
 
 from ..protocol.strategies import grid_of, part_of_the_examples
 from .tilings import halves
@@ -74,8 +77,8 @@ def table_of(points: list[Point]) -> pa.Table:
 def block_of(points: list[Point]) -> Block:
     block = Block.from_points(table_of(points), GRID)
     assert block is not None
-    again = Block.from_buffer(block.to_buffer())
-    assert (again.meta, again.points) == (block.meta, block.points)
+    again = unpack(pack([block]), 0, block.meta)
+    assert again.points == block.points
     return again
 
 
@@ -278,15 +281,31 @@ def test_a_block_without_points_is_none():
     assert compacted([(block_of([Point("a", 1, 1, 5, None)]), GRID.cells)], GRID, 6) is None
 
 
+@given(st.lists(st.lists(POINTS, min_size=1, max_size=4), min_size=1, max_size=4))
+def test_blocks_of_one_file_are_found_by_their_number(lots):
+    blocks = [block_of(lot) for lot in lots]
+    content = pack(blocks)
+    for number, block in enumerate(blocks):
+        again = unpack(content, number, block.meta)
+        assert (again.meta, again.points) == (block.meta, block.points)
+
+
 def test_a_block_is_mapped_not_copied(tmp_path):
-    block = block_of([Point("a", 1.0, 2.0, 5, [1])])
-    (tmp_path / "block").write_bytes(block.to_buffer())
-    with pa.memory_map(str(tmp_path / "block")) as file:
+    one, other = (block_of([Point(i, 1.0, 2.0, 5, [1])]) for i in "ab")
+    (tmp_path / "blocks").write_bytes(pack([one, other]))
+    with pa.memory_map(str(tmp_path / "blocks")) as file:
         content = file.read_buffer()
-        mapped = Block.from_buffer(content)
+        mapped = unpack(content, 1, other.meta)
         for array in (mapped.x, mapped.y, mapped.time):
             address = array.__array_interface__["data"][0]
             assert content.address <= address < content.address + content.size
+
+
+def test_a_block_put_together_in_pieces_is_packed_as_one():
+    parts = [table_of([Point(i, 1.0, 2.0, t, None)]) for i, t in (("b", 7), ("a", 3))]
+    points = pa.concat_tables(parts[::-1])
+    block = Block(points, block_of(listed(points)).meta)
+    assert unpack(pack([block]), 0, block.meta).points == points
 
 
 @pytest.mark.parametrize(
@@ -317,6 +336,19 @@ def test_what_has_no_size_cannot_be_kept():
 def test_a_window_of_no_bytes_is_refused():
     with pytest.raises(ConfigError, match="at least one byte"):
         Size(0)
+
+
+@pytest.mark.parametrize("kind", [Sliding, Tumbling])
+def test_a_window_of_time_is_as_long_as_a_duration_says(kind):
+    assert kind("5 minutes") == kind(300_000_000)
+    assert kind(1).length == 1
+
+
+@pytest.mark.parametrize("kind", [Sliding, Tumbling])
+@pytest.mark.parametrize("length", [0, -1, 1.5, True, None, 2**53 + 1, "0 s", "soon"])
+def test_a_window_of_no_time_is_refused(kind, length):
+    with pytest.raises((ConfigError, InputError), match=r"longer than nothing|is no duration"):
+        kind(length)
 
 
 # -- which blocks are read, dropped and written anew -------------------------------------------

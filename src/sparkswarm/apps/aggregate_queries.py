@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 from sparkswarm.apps.durations import microseconds
 from sparkswarm.errors import InputError
-from sparkswarm.protocol.geometry import Grid
 
 LongArray = npt.NDArray[np.int64]
 
@@ -62,12 +61,14 @@ def measures_of(schema: pa.Schema, names: Sequence[str]) -> tuple[Measure, ...]:
     Raises
     ------
     InputError
-        If one of them holds no numbers, or if they are too many.
+        If one of them is missing or holds no numbers, or if they are too many.
     """
     if len(names) > MOST_MEASURES:
         raise InputError(f"at most {MOST_MEASURES} columns can be aggregated, not {len(names)}")
     measures = []
     for name in names:
+        if name not in schema.names:
+            raise InputError(f"points have no column {name}; they have {', '.join(schema.names)}")
         found = schema.field(name).type
         whole = pa.types.is_integer(found) and found != pa.uint64()
         if not whole and not pa.types.is_floating(found):
@@ -100,21 +101,19 @@ class Asked(NamedTuple):
         Their windows, in microseconds; the length is a multiple of the slide.
     asked
         Their aggregates, as bits.
-    column, row
-        The cell of the lower left corner of each. The partition with that cell is the query's
-        *home*: it keeps the query's state.
+    home
+        Where the state of each is kept.
     """
 
     ids: LongArray
     length: LongArray
     slide: LongArray
     asked: LongArray
-    column: LongArray
-    row: LongArray
+    home: LongArray
 
     @classmethod
-    def read(cls, queries: pa.Table, measures: Sequence[Measure], grid: Grid) -> Asked:
-        """Read queries: their ``id``, rectangle and :data:`QUERY_COLUMNS`.
+    def read(cls, queries: pa.Table, measures: Sequence[Measure]) -> Asked:
+        """Read queries: their ``id``, ``home`` and :data:`QUERY_COLUMNS`.
 
         Raises
         ------
@@ -123,16 +122,8 @@ class Asked(NamedTuple):
         """
         answers, which = _each_way_of_asking(queries, lambda a, w, s: _read(a, w, s, measures))
         length, slide, asked = np.array(answers, np.int64).reshape(-1, 3)[which].T.copy()
-        edges = (queries.column(name) for name in ("min_x", "min_y", "max_x", "max_y"))
-        cells = grid.place_queries(*(edge.to_numpy() for edge in edges))
-        return cls(
-            queries.column("id").to_numpy(),
-            length,
-            slide,
-            asked,
-            cells.col_start.astype(np.int64),
-            cells.row_start.astype(np.int64),
-        )
+        ids, home = (queries.column(name).to_numpy() for name in ("id", "home"))
+        return cls(ids, length, slide, asked, home)
 
 
 def refusals(queries: pa.Table, measures: Sequence[Measure]) -> list[str | None]:

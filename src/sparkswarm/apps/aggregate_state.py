@@ -1,22 +1,23 @@
 """The state of aggregate queries: what is known of each pane of each query.
 
-Owns the columns, how states are put together and divided, and how they are stored; what a pane
-is for, and when it becomes part of a result, is in :mod:`sparkswarm.apps.aggregates`. A state is
-the same, to the last bit, in whichever order and from whichever parts it was put together.
+Owns the columns, how states are put together, and how they are stored; what a pane
+is for, and when it becomes part of a result, is in :mod:`sparkswarm.apps.aggregate_windows`. A
+state is the same, to the last bit, in whichever order and from whichever parts it was put together.
+To divide one is to filter its table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from sparkswarm.apps.aggregate_queries import Measure
 from sparkswarm.apps.exact_sums import Sums
-from sparkswarm.protocol.geometry import CellRect
 
 LongArray = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.intp]
@@ -26,7 +27,7 @@ Rows = Positions | npt.NDArray[np.bool_]
 class Panes(NamedTuple):
     """Which pane of which query each row is about; what makes two rows one.
 
-    The first six are those of :class:`~sparkswarm.apps.aggregate_queries.Asked`: a state stands
+    The first five are those of :class:`~sparkswarm.apps.aggregate_queries.Asked`: a state stands
     for itself, whatever has become of its query.
     """
 
@@ -34,8 +35,7 @@ class Panes(NamedTuple):
     length: LongArray
     slide: LongArray
     asked: LongArray
-    column: LongArray
-    row: LongArray
+    home: LongArray
     start: LongArray
 
 
@@ -176,46 +176,42 @@ class State:
             tuple(values.take(which) for values in self.values),
         )
 
-    def of_cells(self, cells: CellRect) -> State:
-        """Return the state of the queries at home in these cells, for a partition that splits."""
-        column, row = self.panes.column, self.panes.row
-        return self.take(
-            (column >= cells.col_start)
-            & (column < cells.col_stop)
-            & (row >= cells.row_start)
-            & (row < cells.row_stop)
-        )
-
-    def without(self, ids: LongArray) -> State:
-        """Forget queries that were unregistered, or updated and start anew."""
-        return self.take(np.isin(self.panes.ids, ids, invert=True))
-
-    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays to be stored."""
-        arrays: dict[str, npt.NDArray[Any]] = {**self.panes._asdict(), "points": self.points}
+    def to_table(self) -> pa.Table:
+        """Return the table to be stored."""
+        columns = {"id" if name == "ids" else name: v for name, v in self.panes._asdict().items()}
+        columns["points"] = self.points
+        places = {}
         for i, (counts, minimum, maximum, sums) in enumerate(self.values):
             named = {"counts": counts, "minimum": minimum, "maximum": maximum}
-            place = np.array([sums.place], np.int64)
-            named |= {"digits": sums.digits, "place": place, "strange": sums.strange}
-            arrays |= {f"{name}{i}": array for name, array in named.items()}
-        return arrays
+            flat = pa.array(np.ascontiguousarray(sums.digits).ravel())
+            named["digits"] = pa.FixedSizeListArray.from_arrays(flat, sums.digits.shape[1])
+            named["strange"] = sums.strange
+            columns |= {f"{name}{i}": array for name, array in named.items()}
+            places[f"place{i}"] = str(sums.place)
+        return pa.table(columns).replace_schema_metadata(places)
 
     @classmethod
-    def from_arrays(
-        cls, arrays: Mapping[str, npt.NDArray[Any]], measures: Sequence[Measure]
-    ) -> State:
-        """Return what :meth:`to_arrays` gave; the measures must be those of then."""
+    def from_table(cls, table: pa.Table, measures: Sequence[Measure]) -> State:
+        """Return what :meth:`to_table` gave, or some rows of it; the measures are those of then."""
+        table = table.combine_chunks()
+
+        def array(name: str) -> npt.NDArray[Any]:
+            found: npt.NDArray[Any] = table.column(name).to_numpy()
+            return found
+
+        def sums(i: int) -> Sums:
+            column = table.column(f"digits{i}")
+            flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+            digits = flat.reshape(table.num_rows, column.type.list_size)
+            place = int(table.schema.metadata[f"place{i}".encode()])
+            return Sums(digits, place, array(f"strange{i}"))
+
         return cls(
             tuple(measures),
-            Panes(*(arrays[name] for name in Panes._fields)),
-            arrays["points"],
+            Panes(array("id"), *(array(name) for name in Panes._fields[1:])),
+            array("points"),
             tuple(
-                Values(
-                    arrays[f"counts{i}"],
-                    arrays[f"minimum{i}"],
-                    arrays[f"maximum{i}"],
-                    Sums(arrays[f"digits{i}"], int(arrays[f"place{i}"][0]), arrays[f"strange{i}"]),
-                )
+                Values(array(f"counts{i}"), array(f"minimum{i}"), array(f"maximum{i}"), sums(i))
                 for i in range(len(measures))
             ),
         )

@@ -5,6 +5,9 @@ of partitions, executors or Spark. The engine stores queries by their rectangles
 point the queries whose rectangle contains it, and asks the application which of these pairs
 count. A circle or a polygon is a rectangle around it and a closer look.
 
+A :class:`Stateful` application also keeps something for each query. The engine stores it with the
+query, moves it along, and knows of it only whose it is.
+
 Tables come by column, whole lots at a time: an application that works on columns is as fast as
 its libraries, one that loops over rows as slow as Python.
 """
@@ -54,6 +57,14 @@ class Application(ABC):
     query_columns: Mapping[str, str] = {}
     point_columns: Sequence[str] = ()
 
+    def prepared(self, points: pa.Schema) -> Application:
+        """Return the application for points with these columns; by default it is the same.
+
+        Called once when a run starts. Raise an :class:`~sparkswarm.errors.InputError` where a
+        column will not do.
+        """
+        return self
+
     def refuse(self, queries: pa.Table) -> Sequence[str | None]:
         """Say of each new query why it cannot be served, or None where it can.
 
@@ -90,6 +101,108 @@ class Application(ABC):
         pairs
             The pairs to decide on.
         """
+
+
+NO_WATERMARK = -(2**63)
+"""The watermark before anything was seen: nothing is late, nothing is due."""
+
+
+class Moment(NamedTuple):
+    """Where a batch stands in event time, in microseconds.
+
+    The watermark of a batch is the latest time seen in earlier batches, less the delay. It is
+    fixed before the batch runs, and never goes back.
+
+    Attributes
+    ----------
+    before
+        The watermark of the batch before.
+    watermark
+        That of this batch.
+    """
+
+    before: int
+    watermark: int
+
+
+class Advanced(NamedTuple):
+    """What a batch makes of the state of some queries.
+
+    Attributes
+    ----------
+    summaries
+        What there is to tell, of :attr:`Stateful.summary_schema`.
+    state
+        The state after the batch.
+    late
+        How many points came too late, counted once for each query.
+    due
+        The watermark at which there will be something to tell although nothing new came; None
+        where there never will be.
+    """
+
+    summaries: pa.Table
+    state: pa.Table
+    late: int = 0
+    due: int | None = None
+
+
+class Stateful(Application):
+    """An application that keeps something for each query and tells a summary of it now and then.
+
+    Its queries have one column more when they come to :meth:`build`, ``home``: a number that
+    says where the engine keeps the query's state. A table of state may have any columns, as long
+    as each row has the ``id`` and the ``home`` of its query, as ``build`` was given them. The
+    engine stores a table with its schema's metadata, and leaves out rows. It makes one of several
+    by :meth:`combined` alone.
+
+    When a query is updated, registered again or unregistered, its state is dropped.
+
+    Attributes
+    ----------
+    delay
+        How many microseconds the watermark stays behind the latest time seen.
+    appends
+        Whether state may lie in several tables that are put together when something is due:
+        :meth:`advance` is then called for what is new alone, and less is written. What it
+        returns must not depend on how state was divided.
+    """
+
+    delay: int = 0
+    appends: bool = False
+
+    @property
+    @abstractmethod
+    def summary_schema(self) -> pa.Schema:
+        """The columns of what is told."""
+
+    @abstractmethod
+    def keeps(self, built: Any) -> npt.NDArray[np.bool_]:
+        """Say of each query whether its matches are kept; those of the others are results."""
+
+    @abstractmethod
+    def collect(self, built: Any, points: pa.Table, pairs: Pairs) -> pa.Table:
+        """Return what matched pairs, of queries that keep theirs, add to the state of these."""
+
+    @abstractmethod
+    def advance(
+        self, state: Sequence[pa.Table], new: Sequence[pa.Table], moment: Moment
+    ) -> Advanced:
+        """Do what a batch does to the state of some queries.
+
+        Parameters
+        ----------
+        state
+            What there is; maybe nothing.
+        new
+            What :meth:`collect` returned in this batch; maybe nothing.
+        moment
+            Where the batch stands in time.
+        """
+
+    def combined(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Make one of several tables of state, at least one, so that less travels."""
+        return pa.concat_tables(tables)
 
 
 class Each(Application):

@@ -7,7 +7,6 @@ kept are of any type.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -108,21 +107,21 @@ class Block:
         first = int(np.searchsorted(self.time, since))
         return first, max(first, int(np.searchsorted(self.time, until, "right")))
 
-    def to_buffer(self) -> pa.Buffer:
-        """Return the content of its file."""
-        points = self.points.replace_schema_metadata({"meta": json.dumps(self.meta)})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, points.schema) as writer:
-            writer.write_table(points)
-        return sink.getvalue()
 
-    @classmethod
-    def from_buffer(cls, content: pa.Buffer) -> Block:
-        """Read what :meth:`to_buffer` wrote; nothing is copied."""
-        points = pa.ipc.open_file(content).read_all()
-        meta = Meta(*json.loads(points.schema.metadata[b"meta"]))
-        meta = meta._replace(cells=CellRect(*meta.cells))
-        return cls(points.replace_schema_metadata(), meta)
+def pack(blocks: Sequence[Block]) -> pa.Buffer:
+    """Return the content of a file with some blocks, at least one, that have the same columns."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, blocks[0].points.schema) as writer:
+        for block in blocks:
+            (batch,) = block.points.combine_chunks().to_batches()
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def unpack(content: pa.Buffer, number: int, meta: Meta) -> Block:
+    """Return one of the blocks that :func:`pack` wrote; nothing is copied."""
+    batch = pa.ipc.open_file(content).get_batch(number)
+    return Block(pa.Table.from_batches([batch]), meta)
 
 
 def row_sizes(points: pa.Table) -> LongArray:

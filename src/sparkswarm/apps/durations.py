@@ -27,7 +27,7 @@ _TERM = re.compile(r"\s*(\d+)\s*([a-z]+)\s*", re.ASCII)
 _TERMS = re.compile(f"(?:{_TERM.pattern})+", re.ASCII)
 
 
-def microseconds(text: str) -> int:
+def microseconds(text: str, least: int = 1) -> int:
     """Return a duration in microseconds.
 
     It is one whole number with its unit, or several. A month and a year have no fixed length
@@ -36,7 +36,8 @@ def microseconds(text: str) -> int:
     Raises
     ------
     InputError
-        If it is not written so, is not positive, or is longer than :data:`LONGEST`.
+        If it is not written so, is shorter than ``least``, which is 0 or 1, or is longer than
+        :data:`LONGEST`.
     """
     lowered = text.lower()
     # The length first: to see that a very long text does not match takes very long.
@@ -48,6 +49,6 @@ def microseconds(text: str) -> int:
             f"'90 s', '5 minutes' or '1 day'"
         )
     total = sum(int(number) * _UNITS[unit] for number, unit in terms)
-    if not 0 < total <= LONGEST:
+    if not least <= total <= LONGEST:
         raise InputError(f"{text!r} must be longer than nothing and at most 285 years")
     return total

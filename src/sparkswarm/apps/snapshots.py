@@ -37,10 +37,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sparkswarm.apps.blocks import Block, Meta, row_sizes
+from sparkswarm.apps.durations import LONGEST, microseconds
 from sparkswarm.errors import ConfigError
 from sparkswarm.protocol._compiled import compiled
 from sparkswarm.protocol.geometry import CellRect, FloatArray, Grid, Scale, place
-from sparkswarm.protocol.window import Count, Rectangle, Sliding, Tumbling
+from sparkswarm.protocol.window import Count as Count
+from sparkswarm.protocol.window import Rectangle as Rectangle
 
 LongArray = npt.NDArray[np.int64]
 
@@ -52,6 +54,29 @@ FAN = 8
 
 MOST = 1 << 20
 """A block that was put together has at most so many points, so that it can go in good time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OfTime:
+    """A window of time; its length is a duration such as ``"10 minutes"``, or microseconds."""
+
+    length: int | str
+
+    def __post_init__(self) -> None:
+        length = microseconds(self.length) if isinstance(self.length, str) else self.length
+        if isinstance(length, bool) or not isinstance(length, int) or not 0 < length <= LONGEST:
+            raise ConfigError(f"a window must be longer than nothing, got {self.length!r}")
+        object.__setattr__(self, "length", length)
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding(_OfTime):
+    """The points of the last ``length``, the latest point's time being the present."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tumbling(_OfTime):
+    """The points since the last multiple of ``length`` since 1970."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from sparkswarm.bench.inputs import POINTS_SCHEMA, Inputs
 from sparkswarm.spark.briefing import Briefing, Reports
 from sparkswarm.spark.columns import ID, QUERY_IDS, PointColumns, select_points
 from sparkswarm.spark.engine import Handle
-from sparkswarm.spark.execute import execute
+from sparkswarm.spark.execute import Wanted, execute
 from sparkswarm.spark.route import route
 from sparkswarm.store.epochs import Epoch
 
@@ -41,7 +41,8 @@ def profile_batch(spark: SparkSession, handle: Handle, inputs: Inputs) -> dict[s
     points = select_points(spark.read.schema(POINTS_SCHEMA).parquet(*files), PointColumns())
     routed = route(points, briefing, commit.plan.executors, reports.accumulator, {})
     schema = StructType().add(ID, LongType()).add(QUERY_IDS, ArrayType(LongType()))
-    results = execute(routed, briefing, reports.accumulator, schema, ())
+    wanted = Wanted(schema, (), partials=False, names={})
+    results = execute(routed, briefing, reports.accumulator, wanted)
     steps: dict[str, DataFrame] = {
         "read the files": points,
         "rows to Python": points.mapInArrow(_drop, points.schema),

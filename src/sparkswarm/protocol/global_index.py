@@ -115,6 +115,10 @@ class GlobalIndex:
             )
         )  # fmt: skip
 
+    def partition_of(self, column: IdArray, row: IdArray) -> IdArray:
+        """Return the partition of each of some cells."""
+        return self._ids[self._cells[row, column]]
+
     def overlaps(self, queries: QueryCells) -> Overlaps:
         """Find the partitions that each query overlaps: Algorithm 1, queryOverlap.
 

@@ -1,6 +1,8 @@
 """A batch, from its first row to its commit: the data's way and the control's way on one page.
 
     points and operations -> route -> execute -> sink
+                                      execute -> summaries -> their sink
+    snapshot queries      -> route -> answers -> their sink
     reports -> Coordinator -> the plan of the next batch
 
 A batch is an epoch. Its plan, its queries and its time are durable before it runs, so it can
@@ -17,13 +19,23 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from sparkswarm.apps.application import Moment
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import StoreError
-from sparkswarm.spark.briefing import Briefing, ExecutorReport, Reports
-from sparkswarm.spark.execute import execute
-from sparkswarm.spark.installed import Installed
+from sparkswarm.spark.answers import AnswerForm, answers, window_begins
+from sparkswarm.spark.briefing import (
+    Briefing,
+    ExecutorReport,
+    Report,
+    Reports,
+    RouteReport,
+    StateReport,
+)
+from sparkswarm.spark.execute import Wanted, execute
+from sparkswarm.spark.form import Form
+from sparkswarm.spark.keep import kept_after
 from sparkswarm.spark.operations import apply_operations
 from sparkswarm.spark.parcels import OPERATION, POINTS
 from sparkswarm.spark.planner import Planner
@@ -31,39 +43,35 @@ from sparkswarm.spark.quarantine import folder_of
 from sparkswarm.spark.route import route
 from sparkswarm.spark.session import settings_for_a_while
 from sparkswarm.spark.status import Progress
+from sparkswarm.spark.summaries import summaries
 from sparkswarm.store.epochs import BEFORE_ALL, Commit, Epoch, Epochs
 from sparkswarm.store.files import Files
+from sparkswarm.store.manifest import Manifest
 
 NOT_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
 
 
+Writer = Callable[[DataFrame, int], None]
+"""Takes what a batch gives: (rows, batch id)."""
+
+
 @dataclass(frozen=True)
-class Form:
-    """What rows look like, from the source to the sink.
+class Sinks:
+    """Where a batch's rows go.
 
     Attributes
     ----------
-    names
-        What the user calls the columns of the points.
-    schema
-        Of the results.
-    keep
-        Columns of the points that come back.
-    has_operations, has_time
-        Whether operations are among the rows, and whether points have times.
-    finish
-        Gives results their final form.
-    application
-        What decides beyond rectangles; None where nothing does.
+    results
+        Points that match; None where nobody wants them.
+    summaries
+        What a stateful application tells.
+    answers
+        Answers to snapshot queries.
     """
 
-    names: dict[str, str]
-    schema: StructType
-    keep: tuple[str, ...]
-    has_operations: bool
-    has_time: bool
-    finish: Callable[[DataFrame], DataFrame]
-    application: Installed | None = None
+    results: Writer | None = None
+    summaries: Writer | None = None
+    answers: Writer | None = None
 
 
 class Batches:
@@ -81,16 +89,14 @@ class Batches:
         self._form = form
         self._last: Commit | None = None
 
-    def run(
-        self, batch: DataFrame, number: int, sink: Callable[[DataFrame, int], None] | None
-    ) -> Progress:
-        """Run a batch to its end, its results in the sink; without one it has operations alone."""
+    def run(self, batch: DataFrame, number: int, sinks: Sinks | None) -> Progress:
+        """Run a batch to its end, its rows in the sinks; without them it has operations alone."""
         began = time.monotonic()
         epoch, commit = self._epoch(number)
-        briefing = self._briefing(epoch)
+        briefing = self._briefing(epoch, commit)
         self._files.delete(self._files.names(folder_of(number)))
 
-        has_operations = self._form.has_operations or sink is None
+        has_operations = self._form.has_operations or sinks is None
         executors = epoch.plan.executors
         targets = max(executors, len(epoch.manifest.ledger)) if has_operations else executors
         routed = route(
@@ -103,14 +109,12 @@ class Batches:
             if has_operations:
                 # Nothing here could be planned better once its size is known.
                 with settings_for_a_while(batch.sparkSession, NOT_ADAPTIVE):
-                    briefing = self._apply_operations(routed, briefing)
-            if sink is not None:
+                    before, briefing = briefing, self._apply_operations(routed, briefing)
+                if sinks is not None:
+                    self._answer(routed, before, sinks)
+            if sinks is not None:
                 points = routed.where(F.col("kind") == POINTS) if has_operations else routed
-                results = execute(
-                    points, pickle.dumps(briefing), self._reports.accumulator,
-                    self._form.schema, self._form.keep,
-                )  # fmt: skip
-                sink(self._form.finish(results), number)
+                self._execute(points, briefing, sinks)
         finally:
             if has_operations:
                 routed.unpersist()
@@ -118,10 +122,78 @@ class Batches:
         reports = self._reports.of(number)
         executed = [r for r in reports if isinstance(r, ExecutorReport)]
         clock = max([commit.clock, *(r.clock for r in executed)])
-        self._last = Commit(number, epoch.plan, briefing.epoch.manifest, clock)
+        manifest = self._kept(briefing, reports, clock)
+        self._last = Commit(number, epoch.plan, manifest, clock, epoch.moment.watermark)
         self._epochs.commit(self._last)
         self._planner.digest(briefing.control, executed)
         return Progress.of(epoch, reports, time.monotonic() - began)
+
+    def _answer(self, routed: DataFrame, briefing: Briefing, sinks: Sinks) -> None:
+        """Answer the snapshot queries of the batch, if there are any."""
+        form, number = self._form.answers, briefing.epoch.batch
+        routes = [r for r in self._reports.so_far(number) if isinstance(r, RouteReport)]
+        if form is None or sinks.answers is None or not any(r.asks for r in routes):
+            return
+        sinks.answers(self.answers(routed, briefing, form), number)
+
+    def answers(self, asks: DataFrame, briefing: Briefing, form: AnswerForm) -> DataFrame:
+        """Return the answers to snapshot queries, given as parcels."""
+        assert briefing.window is not None
+        packed, manifest = pickle.dumps(briefing), briefing.epoch.manifest
+        spark = asks.sparkSession
+        since = window_begins(spark, manifest, packed, briefing.window, briefing.now)
+        return answers(asks, packed, since, form)
+
+    def _execute(self, points: DataFrame, briefing: Briefing, sinks: Sinks) -> None:
+        """Match the points; see that whatever the sinks read, all of it is done."""
+        form, epoch = self._form, briefing.epoch
+        stateful, accumulator = form.stateful, self._reports.accumulator
+        schema = form.schema if sinks.results or not stateful else None
+        wanted = Wanted(schema, form.keep, stateful is not None, form.names)
+        packed = pickle.dumps(briefing)
+        executed = execute(points, packed, accumulator, wanted)
+        if stateful is None:
+            if sinks.results:
+                sinks.results(form.finish(executed), epoch.batch)
+            if form.window is not None:
+                self._complete(executed, epoch, ExecutorReport)
+            return
+        if sinks.results:
+            # Matched once, used twice.
+            executed = executed.persist()
+        try:
+            told = summaries(
+                wanted.parcels(executed), packed, epoch.plan.executors, accumulator,
+                from_arrow_schema(stateful.summary_schema),
+            )  # fmt: skip
+            if sinks.summaries:
+                sinks.summaries(told, epoch.batch)
+            self._complete(told, epoch, StateReport)
+            if sinks.results:
+                sinks.results(form.finish(wanted.results(executed)), epoch.batch)
+        finally:
+            if sinks.results:
+                executed.unpersist()
+
+    def _complete(
+        self, frame: DataFrame, epoch: Epoch, kind: type[ExecutorReport | StateReport]
+    ) -> None:
+        """Run what a sink left out: a sink may read as little as it likes."""
+        done = {r.executor for r in self._reports.so_far(epoch.batch) if isinstance(r, kind)}
+        if len(done) < epoch.plan.executors:
+            frame.write.format("noop").mode("overwrite").save()
+
+    def _kept(self, briefing: Briefing, reports: list[Report], now: int) -> Manifest:
+        """Return the manifest after the batch."""
+        manifest, window = briefing.epoch.manifest, self._form.window
+        states, blocks = dict(manifest.states), dict(manifest.blocks)
+        for report in reports:
+            if isinstance(report, StateReport):
+                states.update(report.states)
+        if window is not None:
+            executed = [r for r in reports if isinstance(r, ExecutorReport)]
+            blocks = kept_after(blocks, executed, window, now)
+        return manifest.keeping(states, blocks)
 
     def _epoch(self, number: int) -> tuple[Epoch, Commit]:
         """Return what fixes the batch, durable, and what came before it."""
@@ -144,15 +216,24 @@ class Batches:
             plan, manifest = self._planner.first()
             commit = Commit(BEFORE_ALL, plan, manifest, 0)
         present = commit.clock if self._form.has_time else time.time_ns() // 1000
-        epoch = Epoch(number, present, *self._planner.next(commit))
+        epoch = Epoch(number, present, *self._planner.next(commit), self._moment(commit))
         self._epochs.begin(epoch)
         return epoch, commit
 
-    def _briefing(self, epoch: Epoch) -> Briefing:
+    def _moment(self, commit: Commit) -> Moment:
+        """Return where the batch after a commit stands in event time."""
+        stateful = self._form.stateful
+        watermark = commit.watermark
+        if stateful and commit.clock:
+            watermark = max(watermark, commit.clock - stateful.delay)
+        return Moment(commit.watermark, watermark)
+
+    def _briefing(self, epoch: Epoch, commit: Commit) -> Briefing:
         late = round(self._config.late_seconds * 1e6)
         return Briefing(
             self._files, uuid.uuid4().hex[:8], epoch, epoch.time - late, self._config,
             self._planner.begin(), application=self._form.application,
+            window=self._form.window, now=commit.clock,
         )  # fmt: skip
 
     def _apply_operations(self, routed: DataFrame, briefing: Briefing) -> Briefing:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pyspark import Accumulator, AccumulatorParam, SparkContext
 
+from sparkswarm.apps.snapshots import Window
 from sparkswarm.config import SwarmConfig
 from sparkswarm.protocol.messages import Message
 from sparkswarm.protocol.partition import Change
 from sparkswarm.spark.installed import Installed
 from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.files import FileRef, Files
+from sparkswarm.store.manifest import Kept, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,10 @@ class Briefing:
         Files with the queries that this batch added and removed, for the statistics.
     application
         What decides beyond rectangles; None where nothing does.
+    window
+        How long points are kept; None where they are not.
+    now
+        The latest time seen in earlier batches.
     """
 
     files: Files
@@ -85,6 +92,8 @@ class Briefing:
     control: Control | None = None
     news: tuple[FileRef, ...] = ()
     application: Installed | None = None
+    window: Window | None = None
+    now: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +104,8 @@ class RouteReport:
     ----------
     batch, task
         Which it was.
-    points, operations
-        Good rows.
+    points, operations, asks
+        Good rows: points, operations on continuous queries, and snapshot queries.
     faults
         Bad rows by kind and reason.
     """
@@ -105,6 +114,7 @@ class RouteReport:
     task: int
     points: int
     operations: int
+    asks: int
     faults: Mapping[tuple[str, str], int]
 
     @property
@@ -135,6 +145,24 @@ class LedgerReport:
         return "ledger", self.bucket
 
 
+class WrittenBlock(NamedTuple):
+    """A block of recent points that was written.
+
+    Attributes
+    ----------
+    partition
+        Whose it is.
+    block
+        The block; None where nothing was left of those it replaces.
+    replaces
+        Places, in the manifest, of the partition's blocks that it stands for.
+    """
+
+    partition: int
+    block: Kept | None
+    replaces: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutorReport:
     """What one executor did in a batch.
@@ -144,7 +172,7 @@ class ExecutorReport:
     batch, executor
         Which it was.
     points, matches, checks
-        Points received, results, and candidates that they were checked against.
+        Points received, pairs that match, and candidates that they were checked against.
     busy
         Seconds of work, without waiting.
     clock
@@ -157,6 +185,8 @@ class ExecutorReport:
         Where it left what it knows.
     loads
         Points of each partition that had some.
+    blocks
+        The blocks of recent points that it wrote.
     """
 
     batch: int
@@ -170,6 +200,7 @@ class ExecutorReport:
     parcels: Mapping[int, FileRef] = field(default_factory=dict)
     state: FileRef | None = None
     loads: Mapping[int, int] = field(default_factory=dict)
+    blocks: tuple[WrittenBlock, ...] = ()
 
     @property
     def key(self) -> tuple[str, int]:
@@ -177,12 +208,37 @@ class ExecutorReport:
         return "execute", self.executor
 
 
+@dataclass(frozen=True, slots=True)
+class StateReport:
+    """What became of the state that one executor is in charge of.
+
+    Attributes
+    ----------
+    batch, executor
+        Which it was.
+    states
+        What there is now of each partition that changed.
+    late
+        Points that came too late, counted once for each query.
+    """
+
+    batch: int
+    executor: int
+    states: Mapping[int, tuple[State, ...]]
+    late: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What it is the report of."""
+        return "state", self.executor
+
+
 def batch_prefix(folder: str, batch: int) -> str:
     """Return how the names of a batch's files begin; those of earlier batches sort before it."""
     return f"{folder}/{batch + 1:012d}"
 
 
-Report = RouteReport | LedgerReport | ExecutorReport
+Report = RouteReport | LedgerReport | ExecutorReport | StateReport
 
 
 class _Appended(AccumulatorParam[list[Report]]):
@@ -200,8 +256,12 @@ class Reports:
     def __init__(self, context: SparkContext) -> None:
         self.accumulator: Accumulator[list[Report]] = context.accumulator([], _Appended())
 
+    def so_far(self, batch: int) -> list[Report]:
+        """Return the reports of a batch, one of each."""
+        return list({r.key: r for r in self.accumulator.value if r.batch == batch}.values())
+
     def of(self, batch: int) -> list[Report]:
         """Return the reports of a batch, one of each, and forget all that came so far."""
-        reports = {r.key: r for r in self.accumulator.value if r.batch == batch}
+        reports = self.so_far(batch)
         self.accumulator.value = []
-        return list(reports.values())
+        return reports

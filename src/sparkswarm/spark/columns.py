@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
@@ -38,7 +40,9 @@ QUERY_IDS, QUERY_ID = "query_ids", "query_id"
 DETAILS = "details"
 """What an application wants to know of a query, in one value; no column where it wants nothing."""
 
-OPERATION_COLUMNS = ("op", "id", "min_x", "min_y", "max_x", "max_y", "expires", "order")
+EDGES = ("min_x", "min_y", "max_x", "max_y")
+
+OPERATION_COLUMNS = ("op", "id", *EDGES, "expires", "order", "since", "until")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,8 @@ class QueryColumns:
     Attributes
     ----------
     op
-        ``register``, ``update`` or ``unregister``; a bulk load does not need it.
+        ``register``, ``update`` or ``unregister``; a bulk load does not need it. Where points
+        are kept also ``range`` and ``count``: snapshot queries.
     id
         A whole number.
     min_x, min_y, max_x, max_y
@@ -83,6 +88,8 @@ class QueryColumns:
         Optional: operations of one batch on one query take effect in its order, a whole
         number or a timestamp. By default in the order in which Spark reads them, which is
         theirs within one file or one partition of a topic.
+    since, until
+        Optional, for snapshot queries: timestamps, both included; null is all that is kept.
     """
 
     op: str = "op"
@@ -93,6 +100,8 @@ class QueryColumns:
     max_y: str = "max_y"
     expires: str | None = None
     order: str | None = None
+    since: str | None = None
+    until: str | None = None
 
 
 def select_points(
@@ -157,10 +166,12 @@ def select_operations(
     if not register_all:
         _check_type(schema, "queries", columns.op, (StringType,), "a string")
     op = F.lit("register") if register_all else F.lower(F.trim(column_of(queries, columns.op)))
-    expires, order = F.lit(None).cast("bigint"), F.lit(None).cast("bigint")
-    if columns.expires is not None:
-        _check(schema, "queries", [columns.expires])
-        expires = _micros(queries, "queries", columns.expires)
+    order = F.lit(None).cast("bigint")
+    times = []
+    for when in (columns.expires, columns.since, columns.until):
+        _check(schema, "queries", [when] if when else [])
+        times.append(_micros(queries, "queries", when) if when else F.lit(None).cast("bigint"))
+    expires, *span = times
     if columns.order is not None:
         _check(schema, "queries", [columns.order])
         whole = isinstance(schema[columns.order].dataType, IntegralType)
@@ -175,6 +186,7 @@ def select_operations(
         *(column_of(queries, name).cast("double") for name in edges),
         expires,
         order,
+        *span,
     ]
     named = [value.alias(name) for value, name in zip(values, OPERATION_COLUMNS, strict=True)]
     if details:
@@ -242,3 +254,15 @@ def _micros(frame: DataFrame, what: str, name: str) -> Column:
     times = (TimestampType, TimestampNTZType, DateType)
     _check_type(frame.schema, what, name, times, "a timestamp")
     return F.unix_micros(column_of(frame, name).cast("timestamp"))
+
+
+def boxes_of(operations: pa.Table) -> npt.NDArray[np.float64]:
+    """Return the rectangles of operations, NaN where an edge is null."""
+    return np.stack([operations.column(e).to_numpy(zero_copy_only=False) for e in EDGES], axis=1)
+
+
+def details_of(operations: pa.Table) -> pa.LargeBinaryArray | None:
+    """Return what an application wants to know of queries; None where it wants nothing."""
+    if DETAILS not in operations.column_names:
+        return None
+    return operations.column(DETAILS).cast(pa.large_binary()).combine_chunks()

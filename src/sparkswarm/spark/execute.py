@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark import Accumulator
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sparkswarm.apps.application import Pairs
@@ -24,9 +28,12 @@ from sparkswarm.apps.range_match import Matches, match
 from sparkswarm.protocol.global_index import RoutedPoints
 from sparkswarm.spark.balance import Balance, Said
 from sparkswarm.spark.briefing import ExecutorReport, Report
-from sparkswarm.spark.columns import ID, TIME, X, Y
-from sparkswarm.spark.parcels import Task, from_bytes
+from sparkswarm.spark.columns import ID, TIME, X, Y, column_of
+from sparkswarm.spark.installed import Installed
+from sparkswarm.spark.keep import Keeper
+from sparkswarm.spark.parcels import SCHEMA, Parcel, Task, from_bytes, parcels
 from sparkswarm.spark.route import CHUNK, grouped
+from sparkswarm.spark.summaries import deal_partials
 from sparkswarm.spark.worker import Desk, desk
 
 LOT = 24 * CHUNK
@@ -36,12 +43,58 @@ MOST_MATCHES = 8_000_000
 """Matches in one lot of results, more or less: 64 MB."""
 
 
+_OURS = "__"
+"""How the columns of parcels begin that are among results: nobody's column does."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the tasks of a batch return.
+
+    Attributes
+    ----------
+    schema
+        Of the results: the point's id, the columns that come back, and the ids of its queries.
+        None where nobody wants them.
+    keep
+        The columns that come back, by our names.
+    partials
+        Whether what was added to the state of queries is returned, as parcels among the results.
+    names
+        What the user calls the columns of the points.
+    """
+
+    schema: StructType | None
+    keep: tuple[str, ...]
+    partials: bool
+    names: Mapping[str, str]
+
+    @property
+    def fields(self) -> StructType:
+        """All columns that are returned."""
+        fields = StructType(list(self.schema.fields) if self.schema else [])
+        if self.partials:
+            for field in from_arrow_schema(SCHEMA):
+                fields.add(f"{_OURS}{field.name}", field.dataType)
+        return fields
+
+    def results(self, executed: DataFrame) -> DataFrame:
+        """Return the results among what was returned."""
+        assert self.schema is not None
+        if not self.partials:
+            return executed
+        chosen = executed.where(F.col(f"{_OURS}kind").isNull())
+        return chosen.select(*(column_of(chosen, name) for name in self.schema.names))
+
+    def parcels(self, executed: DataFrame) -> DataFrame:
+        """Return the parcels among what was returned."""
+        names = SCHEMA.names
+        chosen = executed.where(F.col(f"{_OURS}kind").isNotNull())
+        return chosen.select(*(F.col(f"{_OURS}{name}").alias(name) for name in names))
+
+
 def execute(
-    routed: DataFrame,
-    briefing: bytes,
-    reports: Accumulator[list[Report]],
-    schema: StructType,
-    keep: tuple[str, ...],
+    routed: DataFrame, briefing: bytes, reports: Accumulator[list[Report]], wanted: Wanted
 ) -> DataFrame:
     """Return the results of a batch: one row for each point that a query matches.
 
@@ -53,28 +106,53 @@ def execute(
         The briefing, pickled.
     reports
         Where the executors say what they did.
-    schema
-        Of the results: the point's id, the columns kept, and the ids of its queries.
-    keep
-        The columns kept.
+    wanted
+        What to return.
     """
     # No column is left out or renamed on the way: Spark would copy every parcel for it.
-    return routed.mapInArrow(_task(briefing, reports, keep, schema.names), schema)
+    return routed.mapInArrow(_task(briefing, reports, wanted), wanted.fields)
 
 
-def _task(
-    briefing: bytes, reports: Accumulator[list[Report]], keep: tuple[str, ...], names: list[str]
-) -> Task:
+def _task(briefing: bytes, reports: Accumulator[list[Report]], wanted: Wanted) -> Task:
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work: _Work | None = None
         for executor, points in _lots(batches):
-            work = work or _Work(desk(briefing), executor, keep, names)
+            work = work or _Work(desk(briefing), executor, _Form(wanted))
             if points is not None:
                 yield from work.match(points)
         if work:
+            if wanted.partials:
+                yield work.partials()
             reports.add([work.report()])
 
     return task
+
+
+class _Form:
+    """The columns that a task returns: those of results, then those of parcels.
+
+    All that one task returns must have the same types, to the time zone of a column.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self._names: list[str] = wanted.fields.names
+        schema = to_arrow_schema(wanted.schema, timezone="UTC") if wanted.schema else ()
+        self._types = [field.type for field in schema]
+
+    def of_results(self, columns: list[pa.Array]) -> pa.RecordBatch:
+        """Return results."""
+        self._types = [column.type for column in columns]
+        nothing = []
+        if self.wanted.partials:
+            nothing = [pa.nulls(len(columns[0]), field.type) for field in SCHEMA]
+        return pa.RecordBatch.from_arrays([*columns, *nothing], self._names)
+
+    def of_parcels(self, some: Iterable[Parcel]) -> pa.RecordBatch:
+        """Return parcels."""
+        packed = parcels(some)
+        nothing = [pa.nulls(packed.num_rows, kind) for kind in self._types]
+        return pa.RecordBatch.from_arrays([*nothing, *packed.columns], self._names)
 
 
 def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table | None]]:
@@ -102,13 +180,16 @@ def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table | N
 class _Work:
     """What one executor does in one batch."""
 
-    def __init__(self, at: Desk, executor: int, keep: tuple[str, ...], names: list[str]) -> None:
+    def __init__(self, at: Desk, executor: int, form: _Form) -> None:
         self._at = at
         self._executor = executor
-        self._keep = keep
-        self._names = names
+        self._form = form
         began = time.thread_time()
         self._balance = Balance(at, executor) if at.briefing.control else None
+        self._keeper: Keeper | None = None
+        if at.briefing.window is not None:
+            self._keeper = Keeper(at, executor, form.wanted.names)
+        self._collected: list[pa.Table] = []
         self._points = self._matches = self._checks = 0
         self._loads: Counter[int] = Counter()
         self._clock = 0
@@ -125,15 +206,18 @@ class _Work:
             start += some.num_rows
             results = self._match(some)
             self._busy += time.thread_time() - began
-            yield results
+            if results is not None:
+                yield results
 
-    def _match(self, points: pa.Table) -> pa.RecordBatch:
+    def _match(self, points: pa.Table) -> pa.RecordBatch | None:
         at = self._at
         x, y = points.column(X).to_numpy(), points.column(Y).to_numpy()
         has_time = TIME in points.column_names
         when = points.column(TIME).to_numpy() if has_time else np.empty(0, np.int64)
         if len(when):
             self._clock = max(self._clock, int(when.max()))
+        elif self._keeper:
+            self._clock = at.briefing.epoch.time
         routed = at.index.route(x, y)
         plan = at.briefing.epoch.plan
         order, starts = grouped(at.slot_of[routed.partition], len(plan.partitions))
@@ -152,6 +236,8 @@ class _Work:
                 counts[low + begin : low + end] = matches.counts
                 checks[low + begin : low + end] = matches.checks
                 found.append(matches.ids)
+            if self._keeper:
+                self._keeper.add(partition.id, points, order[low:high])
             if self._balance:
                 which = order[low:high]
                 self._balance.collect(
@@ -181,6 +267,7 @@ class _Work:
         base_places, delta_places = at.places(partition_id, number)
         found = match(x, y, when, which, base_places, dead, delta_places, now)
         border = len(base.ids)
+        stateful = application.stateful
         keep = np.ones(len(found.ids), dtype=bool)
         pair = np.repeat(np.arange(len(found.points)), found.counts)
         known = application.points(points)
@@ -189,13 +276,35 @@ class _Work:
         ):
             if made is not None and here.any():
                 pairs = Pairs(found.points[pair[here]], found.ids[here] - first)
-                keep[here] = application.match(made, known, pairs)
+                matches = application.match(made, known, pairs)
+                if stateful:
+                    kept = matches & stateful.keeps(made)[pairs.queries]
+                    self._collect(application, made, known, pairs, kept)
+                    matches &= ~kept
+                keep[here] = matches
         counts = np.bincount(pair[keep], minlength=len(found.points)).astype(np.int32)
         places = found.ids[keep]
         old = places < border
         ids = np.empty(len(places), np.int64)
         ids[old], ids[~old] = base.ids[places[old]], delta.ids[places[~old] - border]
         return Matches(found.points, counts, found.checks, ids)
+
+    def _collect(
+        self, application: Installed, made: Any, points: pa.Table, pairs: Pairs,
+        which: npt.NDArray[np.bool_],
+    ) -> None:  # fmt: skip
+        """Take in the pairs that add to the state of their queries."""
+        if which.any():
+            chosen = Pairs(pairs.points[which], pairs.queries[which])
+            self._collected.append(application.collect(made, points, chosen))
+            self._matches += len(chosen.points)
+
+    def partials(self) -> pa.RecordBatch:
+        """Return what was added to the state of queries, for the executors that keep it."""
+        began = time.thread_time()
+        parcels = self._form.of_parcels(deal_partials(self._at, self._collected, self._executor))
+        self._busy += time.thread_time() - began
+        return parcels
 
     def _by_piece(
         self, partition_id: int, routed: RoutedPoints, which: npt.NDArray[np.int64]
@@ -223,22 +332,25 @@ class _Work:
         order: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
         ids: npt.NDArray[np.int64],
-    ) -> pa.RecordBatch:
-        """Return one row for each point that has matches."""
+    ) -> pa.RecordBatch | None:
+        """Return one row for each point that has matches; None where nobody wants them."""
+        if self._form.wanted.schema is None:
+            return None
         some = counts > 0
-        matched = points.select([ID, *self._keep]).take(pa.array(order[some]))
+        matched = points.select([ID, *self._form.wanted.keep]).take(pa.array(order[some]))
         offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts[some], dtype=np.int32)])
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids))
         columns = [column.combine_chunks() for column in matched.columns]
-        return pa.RecordBatch.from_arrays([*columns, lists], self._names)
+        return self._form.of_results([*columns, lists])
 
     def report(self) -> ExecutorReport:
         """Close the batch for this executor and say what it did."""
         began = time.thread_time()
         said = self._balance.close() if self._balance else Said()
+        blocks = self._keeper.close() if self._keeper else ()
         self._busy += time.thread_time() - began
         return ExecutorReport(
             self._at.briefing.epoch.batch, self._executor,
             self._points, self._matches, self._checks, self._busy, self._clock,
-            said.messages, said.parcels, said.state, dict(self._loads),
+            said.messages, said.parcels, said.state, dict(self._loads), blocks,
         )  # fmt: skip

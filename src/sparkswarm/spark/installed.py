@@ -7,7 +7,7 @@ query, from the user's columns through the store to :meth:`Application.build`.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,12 +22,20 @@ from pyspark import cloudpickle
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sparkswarm.apps.application import Application, Pairs
+from sparkswarm.apps.application import Advanced, Application, Moment, Pairs, Stateful
 from sparkswarm.errors import ApplicationError, ConfigError
+from sparkswarm.protocol.geometry import Grid
 from sparkswarm.spark.columns import ID, OPERATION_COLUMNS, TIME, X, Y
 from sparkswarm.store.queries import Queries
 
+
+def kept_name(name: str) -> str:
+    """Return what a column of the user's is called in a block; the others are ``id``, ``x`` ..."""
+    return f".{name}"
+
+
 UNREADABLE = "columns that cannot be read"
+KEPT_OVER_TIME = "asks once for what is kept over time; register it"
 _OURS = {ID: "id", X: "x", Y: "y", TIME: "time"}
 
 
@@ -50,8 +58,14 @@ class Installed:
     point_names: Mapping[str, str]
 
     @classmethod
-    def of(cls, application: Application, point_names: Mapping[str, str]) -> Installed:
-        """Prepare an application for its journey; ConfigError where it cannot be sent."""
+    def of(
+        cls, application: Application, point_names: Mapping[str, str], points: pa.Schema
+    ) -> Installed:
+        """Prepare an application for its journey; ConfigError where it cannot be sent.
+
+        ``points`` are the columns of the points, as the application knows them.
+        """
+        application = application.prepared(points)
         columns = application.query_columns
         double = set(_OURS.values()) & set(point_names.values())
         if double:
@@ -87,6 +101,12 @@ class Installed:
         chosen = [name for name in rows.column_names if name in names]
         return rows.select(chosen).rename_columns([names[name] for name in chosen])
 
+    def kept_points(self, rows: pa.Table) -> pa.Table:
+        """Return points of a block as the application knows them."""
+        own = list(self.point_names.values())
+        chosen = rows.select(["id", "x", "y", "time", *map(kept_name, own)])
+        return chosen.rename_columns(["id", "x", "y", "time", *own])
+
     def queries(self, queries: Queries) -> pa.Table:
         """Return queries as the application knows them."""
         edges = np.ascontiguousarray(queries.boxes.T)
@@ -103,10 +123,20 @@ class Installed:
             table = table.append_column(name, column)
         return table
 
-    def build(self, queries: Queries) -> Any:
+    @property
+    def stateful(self) -> Stateful | None:
+        """The application, if it keeps something for each query."""
+        return self.application if isinstance(self.application, Stateful) else None
+
+    def build(self, queries: Queries, grid: Grid) -> Any:
         """Let the application prepare some queries."""
+        table = self.queries(queries)
+        if self.stateful:
+            cells = queries.placed(grid)
+            home = cells.row_start.astype(np.int64) * grid.columns + cells.col_start
+            table = table.append_column("home", pa.array(home))
         with _blamed(self.application, "build"):
-            return self.application.build(self.queries(queries))
+            return self.application.build(table)
 
     def match(self, built: Any, points: pa.Table, pairs: Pairs) -> npt.NDArray[np.bool_]:
         """Let the application decide on some pairs."""
@@ -118,6 +148,23 @@ class Installed:
                 f"booleans, one for each pair; got {found.dtype} of shape {found.shape}"
             )
         return found
+
+    def collect(self, built: Any, points: pa.Table, pairs: Pairs) -> pa.Table:
+        """Let the application take in some pairs that match."""
+        assert self.stateful is not None
+        with _blamed(self.application, "collect"):
+            found = self.stateful.collect(built, points, pairs)
+        return _checked(self.application, "collect", found)
+
+    def advance(
+        self, state: Sequence[pa.Table], new: Sequence[pa.Table], moment: Moment
+    ) -> Advanced:
+        """Let the application make of state what a batch makes of it."""
+        assert self.stateful is not None
+        with _blamed(self.application, "advance"):
+            told = self.stateful.advance(state, new, moment)
+            told = told._replace(summaries=told.summaries.cast(self.stateful.summary_schema))
+        return told._replace(state=_checked(self.application, "advance", told.state))
 
     def refusals(self, queries: Queries) -> npt.NDArray[np.object_]:
         """Say of each query why the application cannot serve it, None where it can."""
@@ -134,6 +181,15 @@ class Installed:
         if table.num_rows:
             with _blamed(self.application, "refuse"):
                 reasons[readable] = np.array(self.application.refuse(table), dtype=object)
+        return reasons
+
+    def refusals_of_asks(self, queries: Queries, grid: Grid) -> npt.NDArray[np.object_]:
+        """Say of each snapshot query why it cannot be answered, None where it can."""
+        reasons = np.full(len(queries.ids), None, dtype=object)
+        if self.stateful and len(reasons):
+            built = self.build(queries, grid)
+            if built is not None:
+                reasons[self.stateful.keeps(built)] = KEPT_OVER_TIME
         return reasons
 
     def _is_readable(self, queries: Queries, number: int) -> bool:
@@ -157,6 +213,19 @@ class Installed:
                 explicit_schema=self.query_schema, unexpected_field_behavior="ignore"
             ),
         ).combine_chunks()
+
+
+def _checked(application: Application, method: str, state: pa.Table) -> pa.Table:
+    """Return state that says whose it is."""
+    names = state.schema.names
+    whole = {name for name in ("id", "home") if name in names}
+    whole = {name for name in whole if state.schema.field(name).type == pa.int64()}
+    if len(whole) < 2:
+        raise ApplicationError(
+            f"the state that {method} of {type(application).__name__} returns must have the "
+            f"columns id and home, as build got them; it has {', '.join(names) or 'none'}"
+        )
+    return state
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +22,15 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.protocol.geometry import CellRect, Fault
 from sparkswarm.protocol.partition import Partition
+from sparkswarm.spark.answers import deal_asks
 from sparkswarm.spark.briefing import LedgerReport, Report
-from sparkswarm.spark.columns import DETAILS, OPERATION_COLUMNS
+from sparkswarm.spark.columns import DETAILS, EDGES, OPERATION_COLUMNS, boxes_of, details_of
 from sparkswarm.spark.parcels import (
+    COUNT,
     EFFECT,
+    OPERATION,
     PARCELS,
+    RANGE,
     SAID,
     Parcel,
     Task,
@@ -36,8 +40,10 @@ from sparkswarm.spark.parcels import (
     to_bytes,
 )
 from sparkswarm.spark.quarantine import (
+    BACKWARDS,
     DUPLICATE_ID,
     FAULT_REASONS,
+    NOTHING_KEPT,
     NULL_ID,
     NULL_VALUE,
     QUERY,
@@ -47,78 +53,93 @@ from sparkswarm.spark.quarantine import (
     first_reason,
 )
 from sparkswarm.spark.worker import Desk, desk
+from sparkswarm.store import tables
 from sparkswarm.store.arrays import pack, unpack
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.ledger import Bucket, LedgerFault, bucket_of, settle
-from sparkswarm.store.manifest import FilePair, Manifest, Piece
+from sparkswarm.store.manifest import FilePair, Manifest, Piece, State
 from sparkswarm.store.queries import NEVER, Op, Operations, Queries
 from sparkswarm.store.segments import Base, changed
 
-EDGES = ("min_x", "min_y", "max_x", "max_y")
 NAMES = {name: name for name in (*OPERATION_COLUMNS, DETAILS)}
 CODES = {"register": Op.REGISTER, "update": Op.UPDATE, "unregister": Op.UNREGISTER}
+ASKS = {"range": RANGE, "count": COUNT}
+"""The words for snapshot queries, which are no operations, though they come among them."""
 
 WRITTEN = "what STRING, number BIGINT, value STRING"
-LEDGER, PARTITION, NEWS = "ledger", "partition", "news"
+LEDGER, PARTITION, STATE, NEWS = "ledger", "partition", "state", "news"
 """What the job says it has written."""
 
 # -- as they are read ------------------------------------------------------------------------
 
 
-def deal_operations(
-    at: Desk, rows: pa.Table, quarantine: Quarantine
-) -> tuple[int, list[tuple[int, bytes]]]:
-    """Check operations; return how many are good, and a parcel for each bucket."""
+class Dealt(NamedTuple):
+    """How many operations and snapshot queries are good, and the parcels with them."""
+
+    operations: int
+    asks: int
+    parcels: list[Parcel]
+
+
+def deal_operations(at: Desk, rows: pa.Table, quarantine: Quarantine, first_ask: int) -> Dealt:
+    """Check operations and snapshot queries; return parcels for those who serve them."""
     rows = rows.combine_chunks()
+    words = pc.fill_null(rows.column("op"), "").to_numpy(zero_copy_only=False)
     op = np.full(rows.num_rows, -1, dtype=np.int8)
-    names = pc.fill_null(rows.column("op"), "").to_numpy(zero_copy_only=False)
-    for name, code in CODES.items():
-        op[names == name] = code
-    boxes = _boxes(rows)
+    for word, code in CODES.items():
+        op[words == word] = code
+    is_ask = np.isin(words, list(ASKS))
+    boxes = boxes_of(rows)
     placed = at.grid.place_queries(*np.ascontiguousarray(boxes.T))
-    has_box = op != Op.UNREGISTER
+    has_box = is_ask | (op != Op.UNREGISTER)
     null_id, null_value = nulls(rows, "id"), np.zeros(rows.num_rows, dtype=bool)
     for edge in EDGES:
         null_value |= nulls(rows, edge)
     reasons = first_reason(
         rows.num_rows,
         [
-            (op < 0, UNKNOWN_OP),
+            (~is_ask & (op < 0), UNKNOWN_OP),
+            (is_ask & (at.briefing.window is None), NOTHING_KEPT),
             (null_id, NULL_ID),
             (has_box & null_value, NULL_VALUE),
             *((has_box & (placed.fault == f), FAULT_REASONS[f]) for f in Fault if f),
+            (is_ask & _backwards(rows), BACKWARDS),
         ],
     )
     application = at.briefing.application
     if application:
         asked = np.flatnonzero((reasons == None) & has_box)  # noqa: E711 (elementwise)
         some = rows.take(pa.array(asked)).set_column(0, "op", pa.array(op[asked]))
-        reasons[asked] = application.refusals(_operations(some).queries)
+        queries = _operations(some).queries
+        reasons[asked] = application.refusals(queries)
+        asks = np.flatnonzero(is_ask[asked] & (reasons[asked] == None))  # noqa: E711
+        reasons[asked[asks]] = application.refusals_of_asks(queries.take(asks), at.grid)
     bad = np.flatnonzero(reasons != None)  # noqa: E711
     if len(bad):
         quarantine.add(QUERY, rows.take(pa.array(bad)), NAMES, reasons[bad])
-    good = np.flatnonzero(reasons == None)  # noqa: E711
-    rows = rows.take(pa.array(good)).set_column(0, "op", pa.array(op[good]))
+    good = reasons == None  # noqa: E711
+    dealt: list[Parcel] = []
+    for word, kind in ASKS.items():
+        asked = np.flatnonzero(good & (words == word))
+        if len(asked):
+            dealt += deal_asks(at, kind, rows.take(pa.array(asked)), first_ask)
+    chosen = np.flatnonzero(good & ~is_ask)
+    rows = rows.take(pa.array(chosen)).set_column(0, "op", pa.array(op[chosen]))
     bucket = bucket_of(rows.column("id").to_numpy(), len(at.briefing.epoch.manifest.ledger))
-    return len(good), [
-        (int(b), to_bytes(rows.filter(pa.array(bucket == b)))) for b in np.unique(bucket)
-    ]
+    for b in np.unique(bucket):
+        dealt.append((OPERATION, int(b), to_bytes(rows.filter(pa.array(bucket == b)))))
+    return Dealt(len(chosen), int((good & is_ask).sum()), dealt)
 
 
-def _boxes(rows: pa.Table) -> npt.NDArray[np.float64]:
-    return np.stack([rows.column(e).to_numpy(zero_copy_only=False) for e in EDGES], axis=1)
-
-
-def _details(rows: pa.Table) -> pa.LargeBinaryArray | None:
-    if DETAILS not in rows.column_names:
-        return None
-    return rows.column(DETAILS).cast(pa.large_binary()).combine_chunks()
+def _backwards(rows: pa.Table) -> npt.NDArray[np.bool_]:
+    backwards = pc.greater(rows.column("since"), rows.column("until"))
+    return pc.fill_null(backwards, False).to_numpy(zero_copy_only=False)
 
 
 def _operations(rows: pa.Table) -> Operations:
     expires = pc.fill_null(rows.column("expires"), NEVER).to_numpy()
     order = pc.fill_null(rows.column("order"), 0).to_numpy()
-    queries = Queries(rows.column("id").to_numpy(), _boxes(rows), expires, _details(rows))
+    queries = Queries(rows.column("id").to_numpy(), boxes_of(rows), expires, details_of(rows))
     return Operations(rows.column("op").to_numpy(), queries, order)
 
 
@@ -145,6 +166,7 @@ def apply_operations(
     )
     ledger: dict[int, FilePair] = {}
     partitions: dict[int, Piece] = {}
+    states: dict[int, tuple[State, ...]] = {}
     news: list[FileRef] = []
     for what, number, value in written:
         said = json.loads(value)
@@ -153,11 +175,16 @@ def apply_operations(
         elif what == PARTITION:
             cells = CellRect(*said["cells"])
             partitions[number] = Piece(cells, _pair(said["base"], said["delta"]))
+        elif what == STATE:
+            states[number] = tuple(
+                State(CellRect(*cells), FileRef(*ref), begin, due)
+                for cells, ref, begin, due in said
+            )
         else:
             news.append(FileRef(*said))
     if not ledger:
         return manifest, ()
-    return manifest.updated(partitions, ledger), tuple(news)
+    return manifest.updated(partitions, ledger, states), tuple(news)
 
 
 def _pair(base: list[Any] | None, delta: list[Any] | None) -> FilePair:
@@ -285,9 +312,9 @@ def _write_partitions(at: Desk, effects: pa.Table) -> list[tuple[str, int, str]]
     is_added = effects.column("added").to_numpy(zero_copy_only=False)
     queries = Queries(
         effects.column("id").to_numpy(),
-        _boxes(effects),
+        boxes_of(effects),
         effects.column("expires").to_numpy(),
-        _details(effects),
+        details_of(effects),
     )
     by_id = {p.id: p for p in at.briefing.epoch.plan.partitions}
     order = np.argsort(partition, kind="stable")
@@ -297,6 +324,7 @@ def _write_partitions(at: Desk, effects: pa.Table) -> list[tuple[str, int, str]]
         removed = queries.ids[rows[~is_added[rows]]]
         added = queries.take(rows[is_added[rows]])
         said.append(_write_partition(at, by_id[key], removed, added))
+        said += _forget(at, key, np.union1d(removed, added.ids))
     cells = queries.placed(at.grid)
     content = pack({"partition": partition, "added": is_added.view(np.uint8), **_edges(cells)})
     news = at.briefing.files.write(at.name_file("soft", "news"), content, durable=False)
@@ -320,3 +348,26 @@ def _write_partition(
     base, delta = (ref, None) if kind == "base" else (kept, ref)
     said = {"cells": list(partition.cells), "base": _ref(base), "delta": _ref(delta)}
     return PARTITION, partition.id, json.dumps(said)
+
+
+def _forget(at: Desk, partition_id: int, ids: npt.NDArray[np.int64]) -> list[tuple[str, int, str]]:
+    """Drop the state of queries that are no more, or begin anew."""
+    said: list[Any] = []
+    written: list[tuple[int, pa.Table]] = []
+    states = at.briefing.epoch.manifest.states.get(partition_id, ())
+    for state, table in zip(states, at.states(partition_id), strict=True):
+        gone = np.isin(table.column("id").to_numpy(), ids)
+        if not gone.any():
+            said.append([list(state.cells), _ref(state.file), state.begin, state.due])
+        elif not gone.all():
+            written.append((len(said), table.filter(pa.array(~gone))))
+            said.append([list(state.cells), None, 0, state.due])
+    if len(said) == len(states) and not written:
+        return []
+    if written:
+        content, begins = tables.pack([table for _, table in written])
+        name = at.name_file("states", f"p{partition_id}")
+        ref = at.briefing.files.write(name, content, sum(table.num_rows for _, table in written))
+        for (i, _), begin in zip(written, begins, strict=True):
+            said[i][1:3] = _ref(ref), begin
+    return [(STATE, partition_id, json.dumps(said))]

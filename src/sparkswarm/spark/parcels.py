@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 
 PARCELS = "kind TINYINT, target INT, rows BINARY"
 """What a parcel is to Spark; below, the same to Arrow."""
-_SCHEMA = pa.schema([("kind", pa.int8()), ("target", pa.int32()), ("rows", pa.binary())])
+SCHEMA = pa.schema([("kind", pa.int8()), ("target", pa.int32()), ("rows", pa.binary())])
 
-POINTS, OPERATION, EFFECT, SAID = range(4)
-"""The kinds: points for an executor; operations for a bucket of the ledger; what an executor's
-partitions must take out and put in; what was written, for the driver."""
+POINTS, OPERATION, RANGE, COUNT, EFFECT, SAID, PARTIAL = range(7)
+"""The kinds: points for an executor; operations for a bucket of the ledger; snapshot queries for an
+executor; what an executor's partitions must take out and put in; what was written, for the driver;
+what was added to the state of queries, for the executor that keeps it."""
 
 Parcel = tuple[int, int, bytes | None]
 """Kind, target, rows."""
@@ -33,9 +34,9 @@ def parcels(some: Iterable[Parcel]) -> pa.RecordBatch:
     columns = zip(*some, strict=True)
     arrays = [
         pa.array(list(next(columns, ())), field.type)  # none at all are three empty columns
-        for field in _SCHEMA
+        for field in SCHEMA
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 def to_bytes(rows: pa.RecordBatch | pa.Table) -> bytes:

@@ -24,7 +24,6 @@ from sparkswarm.spark.briefing import Report, RouteReport
 from sparkswarm.spark.columns import ID, OPERATIONS, TIME, X, Y
 from sparkswarm.spark.operations import deal_operations
 from sparkswarm.spark.parcels import (
-    OPERATION,
     PARCELS,
     POINTS,
     Task,
@@ -86,7 +85,7 @@ def _task(briefing: bytes, reports: Accumulator[list[Report]], names: dict[str, 
         context = TaskContext.get()
         number = context.partitionId() if context else 0
         quarantine = Quarantine(at.briefing.files, at.briefing.epoch.batch, f"route-{number}")
-        points = operations = 0
+        points = operations = asks = 0
         if number == 0:
             # So that every executor has a first parcel to know itself by, points or none.
             yield parcels([(POINTS, m, None) for m in range(at.briefing.epoch.plan.executors)])
@@ -96,18 +95,18 @@ def _task(briefing: bytes, reports: Accumulator[list[Report]], names: dict[str, 
                 if len(packed):
                     chunk = chunk.filter(pc.is_null(chunk.column(OPERATIONS)))
                     table = from_bytes(value.as_buffer() for value in packed)
-                    good, dealt = deal_operations(at, table, quarantine)
-                    operations += good
-                    yield parcels([(OPERATION, bucket, rows) for bucket, rows in dealt])
+                    dealt_out = deal_operations(at, table, quarantine, (number << 40) + asks)
+                    operations += dealt_out.operations
+                    asks += dealt_out.asks
+                    yield parcels(dealt_out.parcels)
                 chunk = chunk.drop_columns([OPERATIONS])
             if chunk.num_rows:
                 good, dealt = _deal_points(at, chunk, quarantine, names)
                 points += good
                 yield parcels([(POINTS, executor, rows) for executor, rows in dealt])
         quarantine.write()
-        reports.add(
-            [RouteReport(at.briefing.epoch.batch, number, points, operations, quarantine.faults())]
-        )
+        batch, faults = at.briefing.epoch.batch, quarantine.faults()
+        reports.add([RouteReport(batch, number, points, operations, asks, faults)])
 
     return task
 

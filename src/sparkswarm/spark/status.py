@@ -9,7 +9,13 @@ from typing import Any
 
 from sparkswarm.protocol.messages import Logged
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.briefing import ExecutorReport, LedgerReport, Report, RouteReport
+from sparkswarm.spark.briefing import (
+    ExecutorReport,
+    LedgerReport,
+    Report,
+    RouteReport,
+    StateReport,
+)
 from sparkswarm.store.epochs import Epoch
 
 
@@ -24,7 +30,7 @@ class Progress:
     seconds
         From its first row to its commit.
     points, matches, checks
-        Good points, results, and candidates that points were checked against.
+        Good points, pairs of a point and a query that match, and candidates checked.
     operations
         Operations on queries that took effect.
     quarantined
@@ -37,6 +43,10 @@ class Progress:
         Points of each executor.
     loads
         Points of each partition that had some, by its id.
+    asks
+        Snapshot queries answered.
+    late
+        Points that came too late for a window, counted once for each query.
     """
 
     batch: int
@@ -50,6 +60,8 @@ class Progress:
     busy: tuple[float, ...]
     received: tuple[int, ...]
     loads: Mapping[int, int] = field(default_factory=dict)
+    asks: int = 0
+    late: int = 0
 
     @classmethod
     def of(cls, epoch: Epoch, reports: Sequence[Report], seconds: float) -> Progress:
@@ -59,7 +71,7 @@ class Progress:
         refused = sum(sum(r.faults.values()) for r in reports if isinstance(r, LedgerReport))
         faults: Counter[tuple[str, str]] = Counter()
         for report in reports:
-            if not isinstance(report, ExecutorReport):
+            if isinstance(report, RouteReport | LedgerReport):
                 faults.update(report.faults)
         loads: Counter[int] = Counter()
         for done in executed:
@@ -78,6 +90,8 @@ class Progress:
             tuple(report.busy if report else 0.0 for report in of_each),
             tuple(report.points if report else 0 for report in of_each),
             dict(loads),
+            sum(report.asks for report in routed),
+            sum(report.late for report in reports if isinstance(report, StateReport)),
         )
 
     @property
@@ -101,7 +115,7 @@ class Status:
         Whether it is running.
     policy, executors, round, partitions
         Who divides the work, among how many, in which round, into how many partitions.
-    batches, points, matches, operations
+    batches, points, matches, operations, asks, late
         So far, since this start.
     quarantined
         Bad rows so far by kind and reason.
@@ -123,6 +137,8 @@ class Status:
     quarantined: Mapping[tuple[str, str], int]
     last: Progress | None
     decisions: tuple[Logged, ...] = field(default=())
+    asks: int = 0
+    late: int = 0
 
     def __str__(self) -> str:
         state = "running" if self.active else "stopped"
@@ -132,6 +148,10 @@ class Status:
             f"{self.batches} batches, {self.points:,} points, {self.matches:,} results, "
             f"{self.operations:,} query operations",
         ]
+        if self.asks:
+            lines.append(f"{self.asks:,} snapshot queries answered")
+        if self.late:
+            lines.append(f"{self.late:,} points too late for their windows")
         if self.last:
             rate = self.last.points / self.last.seconds if self.last.seconds else 0.0
             lines.append(
@@ -166,11 +186,13 @@ class Totals:
             points=progress.points,
             matches=progress.matches,
             operations=progress.operations,
+            asks=progress.asks,
+            late=progress.late,
         )
         self.quarantined.update(progress.quarantined)
         self.last = progress
 
     def so_far(self) -> dict[str, Any]:
         """Return the sums by name."""
-        names = ("batches", "points", "matches", "operations")
+        names = ("batches", "points", "matches", "operations", "asks", "late")
         return {name: self.sums[name] for name in names} | {"quarantined": dict(self.quarantined)}

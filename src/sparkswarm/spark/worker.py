@@ -13,18 +13,23 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from pyspark import TaskContext
 
+from sparkswarm.apps.blocks import Block
 from sparkswarm.apps.range_build import build_index
 from sparkswarm.apps.range_index import RangeIndex
 from sparkswarm.apps.range_match import match
+from sparkswarm.apps.snapshots import surely_since
 from sparkswarm.policies.policy import Policy, make_policy
 from sparkswarm.protocol.geometry import CellRect, QueryCells
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.statistics import Statistics
 from sparkswarm.spark.briefing import Briefing, batch_prefix
 from sparkswarm.spark.installed import Installed
+from sparkswarm.store import tables
 from sparkswarm.store.files import FileRef
+from sparkswarm.store.manifest import Kept
 from sparkswarm.store.segments import (
     NO_BASE,
     NO_DELTA,
@@ -56,12 +61,14 @@ class Desk:
         self._pieces: dict[int, list[Stored]] = {}
         self._dead: dict[FileRef, npt.NDArray[np.uint8]] = {}
         self._mapped: dict[FileRef, Base | Delta] = {}
+        self._tables: dict[FileRef, pa.Buffer] = {}
         self._built: dict[FileRef, Any] = {}
         self._places: dict[tuple[int, int], tuple[RangeIndex, RangeIndex]] = {}
         if former and former.briefing.files == briefing.files:
             named = briefing.epoch.manifest.refs()
             self._mapped = {ref: kept for ref, kept in former._mapped.items() if ref in named}
             self._dead = {ref: mask for ref, mask in former._dead.items() if ref in named}
+            self._tables = {ref: kept for ref, kept in former._tables.items() if ref in named}
             if former.briefing.application == briefing.application:
                 self._built = {ref: made for ref, made in former._built.items() if ref in named}
 
@@ -129,8 +136,45 @@ class Desk:
         if ref is None or not len(stored.index.ids):
             return None
         if ref not in self._built:
-            self._built[ref] = application.build(queries_of(stored))
+            self._built[ref] = application.build(queries_of(stored), self.grid)
         return self._built[ref]
+
+    def table(self, ref: FileRef, begin: int) -> pa.Table:
+        """Return one of the tables of a file."""
+        if ref not in self._tables:
+            self._tables[ref] = self.briefing.files.map(ref)
+        return tables.unpack(self._tables[ref], begin)
+
+    def block(self, kept: Kept) -> Block:
+        """Return a block of recent points."""
+        return Block(self.table(kept.file, kept.begin), kept.piece.meta)
+
+    def states(self, partition_id: int) -> list[pa.Table]:
+        """Return what is kept for the queries at home in a partition."""
+        return [
+            table.filter(self.at_home(table, state.cells))
+            for state in self.briefing.epoch.manifest.states.get(partition_id, ())
+            for table in [self.table(state.file, state.begin)]
+        ]
+
+    def at_home(self, state: pa.Table, cells: CellRect) -> pa.BooleanArray:
+        """Say which rows of a table of state are of queries at home in some cells."""
+        row, column = np.divmod(state.column("home").to_numpy(), self.grid.columns)
+        inside = (column >= cells.col_start) & (column < cells.col_stop)
+        return pa.array(inside & (row >= cells.row_start) & (row < cells.row_stop))
+
+    def homes(self, home: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the partitions of some homes."""
+        row, column = np.divmod(home, self.grid.columns)
+        return self.index.partition_of(column, row)
+
+    @cached_property
+    def window_begins(self) -> int:
+        """A time before which nothing is in the window of recent points, nor will be."""
+        assert self.briefing.window is not None
+        blocks = self.briefing.epoch.manifest.blocks.values()
+        pieces = [kept.piece for some in blocks for kept in some]
+        return surely_since(self.briefing.window, self.briefing.now, pieces)
 
     def queries_under(self, cells: CellRect) -> QueryCells:
         """Return the queries of some cells, clipped to them."""

@@ -13,16 +13,20 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sparkswarm.apps.application import NO_WATERMARK, Moment
 from sparkswarm.errors import ConfigError, PlanError, StoreError
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.files import Files
 from sparkswarm.store.manifest import Manifest
 
-FORMAT = 1
+FORMAT = 2
 """Counts changes to what is written that older or newer code would misread."""
 
 BEFORE_ALL = -1
 """The batch whose commit is what a run begins with."""
+
+NO_MOMENT = Moment(NO_WATERMARK, NO_WATERMARK)
+"""Where a batch stands in event time as long as nothing is known of it."""
 
 _Thing = TypeVar("_Thing", Plan, Manifest)
 
@@ -39,12 +43,15 @@ class Epoch:
         Microseconds since 1970: the batch's present, the same however often it runs.
     plan, manifest
         The division of the space, and the queries before the batch's own operations.
+    moment
+        Where the batch stands in event time.
     """
 
     batch: int
     time: int
     plan: Plan
     manifest: Manifest
+    moment: Moment = NO_MOMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +66,15 @@ class Commit:
         The division of the space it ran under, and the queries after it.
     clock
         The latest event time seen so far, in microseconds; 0 where events have no time.
+    watermark
+        The batch's watermark.
     """
 
     batch: int
     plan: Plan
     manifest: Manifest
     clock: int
+    watermark: int = NO_WATERMARK
 
 
 class Epochs:
@@ -120,23 +130,26 @@ class Epochs:
         found = self._read(_name("commits", batch))
         if found is None:
             return None
-        return Commit(batch, *self._named(found), int(found["clock"]))
+        return Commit(batch, *self._named(found), int(found["clock"]), int(found["watermark"]))
 
     def epoch_of(self, batch: int) -> Epoch | None:
         """Return what fixed a batch; None if it has never begun."""
         found = self._read(_name("epochs", batch))
         if found is None:
             return None
-        return Epoch(batch, int(found["time"]), *self._named(found))
+        moment = Moment(*map(int, found["moment"]))
+        return Epoch(batch, int(found["time"]), *self._named(found), moment)
 
     def begin(self, epoch: Epoch) -> None:
         """Make an epoch durable, before its batch runs."""
-        record = {"time": epoch.time, **self._stored(epoch.plan, epoch.manifest)}
+        named = self._stored(epoch.plan, epoch.manifest)
+        record = {"time": epoch.time, "moment": list(epoch.moment), **named}
         self._write(_name("epochs", epoch.batch), record)
 
     def commit(self, commit: Commit) -> None:
         """Make a commit durable."""
-        record = {"clock": commit.clock, **self._stored(commit.plan, commit.manifest)}
+        named = self._stored(commit.plan, commit.manifest)
+        record = {"clock": commit.clock, "watermark": commit.watermark, **named}
         self._write(_name("commits", commit.batch), record)
 
     def clean(self) -> int:
@@ -158,7 +171,7 @@ class Epochs:
             needed |= {ref.name for ref in self._thing(Manifest, name).refs()}
         stored = [
             name
-            for folder in ("plans", "manifests", "segments", "ledger")
+            for folder in ("plans", "manifests", "segments", "ledger", "states", "blocks")
             for name in self._files.names(folder)
         ]
         gone = old + [name for name in stored if name not in needed]

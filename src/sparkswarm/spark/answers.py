@@ -1,0 +1,221 @@
+"""Answers: snapshot queries about the recent past, each answered once.
+
+Owns the way of a snapshot query: it goes to every executor with a partition under its rectangle,
+which looks through the blocks that the partition has, whoever wrote them, and lets the application
+decide. What it sees is the past up to the batch before: a query never sees half a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import LongType, StructField, StructType
+
+from sparkswarm.apps.application import Pairs
+from sparkswarm.apps.snapshots import (
+    BEGINNING,
+    Count,
+    Moments,
+    Rectangle,
+    Size,
+    Window,
+    begins,
+    border,
+    moments,
+    rows_in,
+    surely_since,
+)
+from sparkswarm.spark.columns import EDGES, QUERY_ID, boxes_of, details_of
+from sparkswarm.spark.parcels import COUNT, RANGE, Parcel, Task, from_bytes, to_bytes
+from sparkswarm.spark.worker import Desk, desk
+from sparkswarm.store.manifest import Kept, Manifest
+from sparkswarm.store.queries import NEVER, Queries
+
+FOREVER = 2**63 - 1
+HOW_MANY = "count"
+_ASK = "__ask"
+
+LOT = 100_000
+"""Rows of answers that are sent together, more or less."""
+
+
+class AnswerForm(NamedTuple):
+    """What answers look like.
+
+    Attributes
+    ----------
+    schema
+        For Spark: the query, a count, and the columns of a point.
+    columns
+        What the columns of a point are called in a block, and their types.
+    """
+
+    schema: StructType
+    columns: pa.Schema
+
+
+def deal_asks(at: Desk, kind: int, rows: pa.Table, first: int) -> Iterator[Parcel]:
+    """Yield snapshot queries for the executors that answer them, numbered from ``first`` on."""
+    placed = at.grid.place_queries(*(rows.column(edge).to_numpy() for edge in EDGES))
+    start, partition = at.index.overlaps(placed)
+    which = np.repeat(np.arange(rows.num_rows), np.diff(start))
+    asks = rows.take(pa.array(which)).append_column("partition", pa.array(partition))
+    asks = asks.append_column("ask", pa.array(first + which))
+    owners = np.array([p.owners[0] for p in at.briefing.epoch.plan.partitions])
+    owner = owners[at.slot_of[partition]]
+    for m in np.unique(owner):
+        yield kind, int(m), to_bytes(asks.filter(pa.array(owner == m)))
+
+
+def answers(asks: DataFrame, briefing: bytes, since: int, form: AnswerForm) -> DataFrame:
+    """Return the answers to snapshot queries, given as parcels for the executors.
+
+    A query for a range has a row for each point, a query for a count has one row.
+    """
+    said = StructType([StructField(_ASK, LongType()), *form.schema.fields])
+    task = _task(briefing, since, form.columns, said.names)
+    ranges = asks.where(F.col("kind") == RANGE).mapInArrow(task, said).drop(_ASK)
+    counts = asks.where(F.col("kind") == COUNT).mapInArrow(task, said)
+    # Several executors may have counted.
+    total = counts.groupBy(_ASK, QUERY_ID).agg(F.sum(HOW_MANY).alias(HOW_MANY))
+    nothing = [F.lit(None).cast(f.dataType).alias(f.name) for f in form.schema.fields[2:]]
+    return ranges.union(total.select(QUERY_ID, HOW_MANY, *nothing))
+
+
+def window_begins(
+    spark: SparkSession, manifest: Manifest, briefing: bytes, window: Window, now: int
+) -> int:
+    """Return when a window begins.
+
+    Where it holds a count or a size, that takes a look at the blocks at its border.
+    """
+    if not isinstance(window, Count | Size):
+        return surely_since(window, now, [])
+    kept = [one for some in manifest.blocks.values() for one in some]
+    known = border([one.piece for one in kept], window)
+    if not known.look:
+        return known.at_least
+    look = spark.createDataFrame([(i,) for i in known.look], "block INT")
+    tasks = min(len(known.look), spark.sparkContext.defaultParallelism)
+    task = _moments_task(briefing, kept, window, known.at_least)
+    found = look.repartition(tasks).mapInArrow(task, "time BIGINT, weight BIGINT").toArrow()
+    seen = Moments(found.column("time").to_numpy(), found.column("weight").to_numpy())
+    return begins([seen], known.rest)
+
+
+def _moments_task(briefing: bytes, kept: Sequence[Kept], window: Count | Size, since: int) -> Task:
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        at = desk(briefing)
+        for batch in batches:
+            for i in batch.column("block").to_pylist():
+                found = moments(at.block(kept[i]), kept[i].cells, at.grid, window, since)
+                yield pa.record_batch({"time": found.times, "weight": found.weights})
+
+    return task
+
+
+def _task(briefing: bytes, since: int, columns: pa.Schema, names: list[str]) -> Task:
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            kinds = batch.column("kind").to_pylist()
+            for kind, value in zip(kinds, batch.column("rows"), strict=True):
+                asked = _Asked(desk(briefing), from_bytes([value.as_buffer()]), since)
+                found = asked.counts(columns) if kind == COUNT else asked.points(columns)
+                for arrays in found:
+                    yield pa.RecordBatch.from_arrays(list(map(pa.array, arrays)), names)
+
+    return task
+
+
+class _Asked:
+    """Snapshot queries, one row for each partition that they concern."""
+
+    def __init__(self, at: Desk, asks: pa.Table, since: int) -> None:
+        self._at = at
+        asks = asks.combine_chunks()
+        self._asks, self._ids = (asks.column(name).to_numpy() for name in ("ask", "id"))
+        self._partitions = asks.column("partition").to_pylist()
+        self._boxes = boxes_of(asks)
+        self._cells = at.grid.place_queries(*np.ascontiguousarray(self._boxes.T))
+        first = pc.fill_null(asks.column("since"), BEGINNING).to_numpy()
+        last = pc.fill_null(asks.column("until"), FOREVER).to_numpy()
+        self._since = np.maximum(first, since).tolist()
+        self._until = np.minimum(last, at.briefing.now).tolist()
+        self._built: Any = None
+        if at.briefing.application:
+            never = np.full(len(self._ids), NEVER)
+            queries = Queries(self._ids, self._boxes, never, details_of(asks))
+            self._built = at.briefing.application.build(queries, at.grid)
+
+    def counts(self, columns: pa.Schema) -> Iterator[list[Any]]:
+        """Yield how many points each query has in each partition."""
+        counts = np.zeros(len(self._ids), np.int64)
+        for i, points in self._found():
+            counts[i] += points.num_rows
+        nothing = [pa.nulls(len(counts), field.type) for field in columns]
+        yield [self._asks, self._ids, counts, *nothing]
+
+    def points(self, columns: pa.Schema) -> Iterator[list[Any]]:
+        """Yield the points of each query."""
+        which: list[int] = []
+        waiting: list[pa.Table] = []
+        for i, points in self._found():
+            which += [i] * points.num_rows
+            waiting.append(_chosen(points, columns))
+            if len(which) >= LOT:
+                yield self._answer(which, waiting)
+                which, waiting = [], []
+        if which:
+            yield self._answer(which, waiting)
+
+    def _answer(self, which: list[int], waiting: list[pa.Table]) -> list[Any]:
+        points = pa.concat_tables(waiting).combine_chunks()
+        nothing = pa.nulls(len(which), pa.int64())
+        found = [column.combine_chunks() for column in points.columns]
+        return [self._asks[which], self._ids[which], nothing, *found]
+
+    def _found(self) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the points that a query finds in a block."""
+        at = self._at
+        application = at.briefing.application
+        for i, partition in enumerate(self._partitions):
+            for kept in at.briefing.epoch.manifest.blocks.get(partition, ()):
+                if not self._concerns(i, kept):
+                    continue
+                block = at.block(kept)
+                rows = rows_in(
+                    block, kept.cells, at.grid, Rectangle(*self._boxes[i]),
+                    self._since[i], self._until[i],
+                )  # fmt: skip
+                points = block.points.take(pa.array(rows))
+                if application and self._built is not None and len(rows):
+                    pairs = Pairs(np.arange(len(rows)), np.full(len(rows), i))
+                    known = application.kept_points(points)
+                    points = points.filter(pa.array(application.match(self._built, known, pairs)))
+                if points.num_rows:
+                    yield i, points
+
+    def _concerns(self, i: int, kept: Kept) -> bool:
+        """Whether a query may find something in a block."""
+        meta = kept.piece.meta
+        in_time = meta.newest >= self._since[i] and meta.oldest <= self._until[i]
+        return in_time and kept.cells.intersection(self._cells.rect(i)).overlaps(meta.cells)
+
+
+def _chosen(points: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Return some columns of a block; one that was not kept at the time is null."""
+    return pa.Table.from_arrays(
+        [
+            points.column(field.name).cast(field.type)
+            if field.name in points.column_names
+            else pa.nulls(points.num_rows, field.type)
+            for field in columns
+        ],
+        schema=columns,
+    )

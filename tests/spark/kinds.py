@@ -1,0 +1,292 @@
+"""Streams with all kinds of queries at once, and what must come of them.
+
+A scene has continuous queries with conditions, aggregates over windows of time, and snapshot
+queries about the recent past, on points that come out of order and sometimes late. The oracle goes
+through it row by row in plain Python: slow, and easy to believe.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparkswarm import Count, Size, Sliding, Tumbling
+
+from .world import BOUNDS, FIRST_TIME
+
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+DELAY = 4 * SECOND
+MICROS = pa.timestamp("us", "UTC")
+
+POINTS = pa.schema(
+    [
+        *(("id", pa.int64()), ("x", pa.float64()), ("y", pa.float64()), ("ts", MICROS)),
+        *(("speed", pa.float64()), ("kind", pa.string()), ("load", pa.int32())),
+    ]
+)
+QUERIES = pa.schema(
+    [
+        *(("op", pa.string()), ("id", pa.int64())),
+        *((edge, pa.float64()) for edge in ("min_x", "min_y", "max_x", "max_y")),
+        *((name, pa.string()) for name in ("where", "aggregate", "window", "slide")),
+        *(("since", MICROS), ("until", MICROS)),
+    ]
+)
+POINTS_DDL = "id BIGINT, x DOUBLE, y DOUBLE, ts TIMESTAMP, speed DOUBLE, kind STRING, load INT"
+QUERIES_DDL = (
+    "op STRING, id BIGINT, min_x DOUBLE, min_y DOUBLE, max_x DOUBLE, max_y DOUBLE, where STRING, "
+    "aggregate STRING, window STRING, slide STRING, since TIMESTAMP, until TIMESTAMP"
+)
+
+CONDITIONS = {
+    None: lambda p: True,
+    "speed > 50": lambda p: p["speed"] is not None and p["speed"] > 50,
+    "kind = 'bus' or load between 2 and 4": lambda p: p["kind"] == "bus" or 2 <= p["load"] <= 4,
+}
+WINDOWS = {("10 s", None): (10, 10), ("10 s", "5 s"): (10, 5), ("3 s", "1 s"): (3, 1)}
+AGGREGATES = ("count", "count, mean(speed)", "sum(load), min(speed), max(speed), sum(speed)")
+
+
+def inside(point: dict[str, Any], query: dict[str, Any]) -> bool:
+    """Say whether a point matches a query, whatever its kind."""
+    return (
+        query["min_x"] <= point["x"] <= query["max_x"]
+        and query["min_y"] <= point["y"] <= query["max_y"]
+        and CONDITIONS[query.get("where")](point)
+    )
+
+
+class Scene:
+    """Batches of points and of operations, from a seed.
+
+    Parameters
+    ----------
+    seed
+        Fixes everything.
+    kinds
+        Which queries there are, of ``continuous``, ``aggregates``, ``snapshots``.
+    batches, points, operations
+        How many there are, and how many of each in a batch.
+    """
+
+    def __init__(
+        self, seed: int, kinds: tuple[str, ...], batches: int = 6, points: int = 150,
+        operations: int = 24,
+    ) -> None:  # fmt: skip
+        draw = random.Random(seed)
+        self.batches: list[tuple[list[dict[str, Any]], list[dict[str, Any]]]] = []
+        live: list[int] = []
+        number = point_id = 0
+        for batch in range(batches):
+            rows = []
+            for _ in range(operations):
+                kind = draw.choice(kinds)
+                if kind == "snapshots":
+                    number += 1
+                    rows.append(self._snapshot(draw, number, batch))
+                    continue
+                what = draw.choice(["register", "register", "register", "update", "unregister"])
+                if what == "register" or not live:
+                    number += 1
+                    live.append(number)
+                    rows.append({"op": "register", "id": number, **self._query(draw, kind)})
+                elif what == "update":
+                    rows.append({"op": what, "id": draw.choice(live), **self._query(draw, kind)})
+                else:
+                    rows.append({"op": what, "id": live.pop(draw.randrange(len(live)))})
+            some = []
+            for _ in range(points):
+                point_id += 1
+                some.append(self._point(draw, point_id, batch))
+            self.batches.append((rows, some))
+
+    @staticmethod
+    def _box(draw: random.Random) -> dict[str, float]:
+        x, y = draw.uniform(BOUNDS[0], BOUNDS[2]), draw.uniform(BOUNDS[1], BOUNDS[3])
+        w, h = draw.uniform(0, BOUNDS[2] - x) ** 0.9, draw.uniform(0, BOUNDS[3] - y) ** 0.9
+        right, top = min(x + w, BOUNDS[2]), min(y + h, BOUNDS[3])
+        return {"min_x": x, "min_y": y, "max_x": right, "max_y": top}
+
+    def _query(self, draw: random.Random, kind: str) -> dict[str, Any]:
+        query = {**self._box(draw), "where": draw.choice(list(CONDITIONS))}
+        if kind == "aggregates":
+            query["aggregate"] = draw.choice(AGGREGATES)
+            query["window"], query["slide"] = draw.choice(list(WINDOWS))
+        return query
+
+    def _snapshot(self, draw: random.Random, number: int, batch: int) -> dict[str, Any]:
+        row = {"op": draw.choice(["range", "count"]), "id": number, **self._box(draw)}
+        row["where"] = draw.choice(list(CONDITIONS))
+        now = START + 5 * SECOND * batch
+        if draw.random() < 0.3:
+            row["since"] = now - draw.randrange(20 * SECOND)
+        if draw.random() < 0.3:
+            row["until"] = now - draw.randrange(10 * SECOND)
+            row["since"] = min(row.get("since", row["until"]), row["until"])
+        return row
+
+    @staticmethod
+    def _point(draw: random.Random, point_id: int, batch: int) -> dict[str, Any]:
+        late = draw.randrange(15 * SECOND) if draw.random() < 0.15 else 0
+        ts = START + 5 * SECOND * batch + draw.randrange(5 * SECOND) - late
+        return {
+            "id": point_id,
+            # Some at the very same place, and at the very same time.
+            "x": draw.choice([draw.uniform(BOUNDS[0], BOUNDS[2]), 1.0]),
+            "y": draw.uniform(BOUNDS[1], BOUNDS[3]),
+            "ts": draw.choice([ts, ts // SECOND * SECOND]),
+            "speed": draw.choice([None, draw.uniform(0, 100), 0.1]),
+            "kind": draw.choice([None, "bus", "täxi"]),
+            "load": draw.randrange(6),
+        }
+
+    def write(self, folder: Path, first: int = 0, last: int | None = None) -> None:
+        """Write the files of some batches, which Spark's file source takes one by one."""
+        for i, rows in list(enumerate(self.batches))[first:last]:
+            names = ("queries", QUERIES), ("points", POINTS)
+            for (name, schema), some in zip(names, rows, strict=True):
+                (folder / name).mkdir(parents=True, exist_ok=True)
+                path = folder / name / f"{i:05}.parquet"
+                pq.write_table(pa.Table.from_pylist(some, schema=schema), path)
+                os.utime(path, (FIRST_TIME + i, FIRST_TIME + i))
+
+    def streams(self, spark: Any, folder: Path) -> tuple[Any, Any]:
+        """Return the streams of points and of operations."""
+        reader = spark.readStream.option("maxFilesPerTrigger", 1)
+        return (
+            reader.schema(POINTS_DDL).parquet(str(folder / "points")),
+            reader.schema(QUERIES_DDL).parquet(str(folder / "queries")),
+        )
+
+
+@dataclass
+class Expected:
+    """What must come of a scene.
+
+    Attributes
+    ----------
+    matches
+        (batch, point, query) of continuous queries.
+    summaries
+        (batch, query, start, end, aggregates) of windows.
+    answers
+        (batch, query, count or None, point or None) of snapshot queries.
+    late
+        Points too late for a window, once for each query.
+    """
+
+    matches: Counter[tuple[int, int, int]]
+    summaries: Counter[tuple[Any, ...]]
+    answers: Counter[tuple[Any, ...]]
+    late: int
+
+
+def expected(scene: Scene, window: Any = None) -> Expected:
+    """Go through a scene."""
+    found = Expected(Counter(), Counter(), Counter(), 0)
+    live: dict[int, dict[str, Any]] = {}
+    state: dict[int, dict[int, list[dict[str, Any]]]] = {}
+    past: list[dict[str, Any]] = []
+    for batch, (rows, points) in enumerate(scene.batches):
+        watermark = max((p["ts"] for p in past), default=None)
+        if watermark is not None:
+            watermark -= DELAY
+        for row in rows:
+            if row["op"] in ("range", "count"):
+                _answer(found, batch, row, past, window)
+                continue
+            state.pop(row["id"], None)
+            if row["op"] == "unregister":
+                del live[row["id"]]
+            else:
+                live[row["id"]] = row
+        for key, windows in state.items():
+            for end in [end for end in windows if watermark is not None and end <= watermark]:
+                _tell(found, batch, key, live[key], end, windows.pop(end))
+        for point in points:
+            for key, query in live.items():
+                if not inside(point, query):
+                    continue
+                if query.get("aggregate") is None:
+                    found.matches[batch, point["id"], key] += 1
+                    continue
+                length, slide = (s * SECOND for s in WINDOWS[query["window"], query.get("slide")])
+                first = point["ts"] // slide * slide + slide
+                ends = range(first, first + length, slide)
+                open_ends = [e for e in ends if watermark is None or e > watermark]
+                found.late += not open_ends
+                for end in open_ends:
+                    state.setdefault(key, {}).setdefault(end, []).append(point)
+        past += points
+    return found
+
+
+def _tell(
+    found: Expected, batch: int, key: int, query: dict[str, Any], end: int, points: list[Any]
+) -> None:
+    length = WINDOWS[query["window"], query.get("slide")][0] * SECOND
+    told = []
+    for term in query["aggregate"].split(", "):
+        name, _, column = term.rstrip(")").partition("(")
+        values = [p[column] for p in points if p[column] is not None] if column else points
+        value: Any = len(values)
+        if name != "count" and not values:
+            continue
+        if name in ("sum", "mean"):
+            exact = sum(map(Fraction, values)) / (len(values) if name == "mean" else 1)
+            value = int(exact) if (name, column) == ("sum", "load") else float(exact)
+        elif name in ("min", "max"):
+            value = {"min": min, "max": max}[name](values)
+        told.append((f"{name}_{column}" if column else name, value))
+    found.summaries[batch, key, end - length, end, tuple(sorted(told))] += 1
+
+
+def _answer(found: Expected, batch: int, ask: dict[str, Any], past: list[Any], window: Any) -> None:
+    hits = answer(ask, past, window)
+    if ask["op"] == "count":
+        found.answers[batch, ask["id"], len(hits), None] += 1
+    for p in hits if ask["op"] == "range" else ():
+        found.answers[batch, ask["id"], None, p["id"]] += 1
+
+
+def answer(ask: dict[str, Any], past: list[Any], window: Any) -> list[Any]:
+    """Return the points that a snapshot query sees."""
+    if not past:
+        return []
+    now = max(p["ts"] for p in past)
+    newest = sorted(past, key=lambda p: -p["ts"])
+    if isinstance(window, Sliding):
+        since = now - window.length
+    elif isinstance(window, Tumbling):
+        since = now // window.length * window.length
+    else:
+        least = window.size if isinstance(window, Count) else window.bytes
+        total, since = 0, None
+        for p in newest:
+            total += size_of(p) if isinstance(window, Size) else 1
+            if total >= least:
+                since = p["ts"]
+                break
+    since = max([s for s in (since, ask.get("since")) if s is not None], default=None)
+    until = ask.get("until")
+    return [
+        p
+        for p in past
+        if inside(p, ask)
+        and (since is None or p["ts"] >= since)
+        and (until is None or p["ts"] <= until)
+    ]
+
+
+def size_of(point: dict[str, Any]) -> int:
+    """Return the bytes of a point's values: five of 8 bytes, one of 4, and a text."""
+    return 5 * 8 + 4 + 4 + len((point["kind"] or "").encode())

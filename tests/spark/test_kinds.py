@@ -1,0 +1,265 @@
+"""Every kind of query on Spark, alone and all at once, while partitions change and runs break."""
+
+from collections import Counter
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from sparkswarm import (
+    Aggregates,
+    ConfigError,
+    Count,
+    InputError,
+    MemorySink,
+    PointColumns,
+    QueryColumns,
+    Size,
+    Sliding,
+    Subscriptions,
+    Swarm,
+    Tumbling,
+)
+
+from .kinds import DELAY, SECOND, Scene, answer, expected
+from .world import BOUNDS, Restless, config, difference, matches_of
+
+WINDOWS = [
+    Sliding("12 seconds"), Tumbling("10 s"), Count(200), Size(9_000), Sliding("1 day"),
+]  # fmt: skip
+SUBSCRIPTIONS = Subscriptions({"speed": "number", "kind": "text", "load": "number"})
+
+
+class Run:
+    """A scene run on Spark; its sinks gather what comes of it."""
+
+    def __init__(self, spark, folder, scene, window=None, aggregates=True, **settings):
+        self.spark, self.folder, self.scene = spark, folder, scene
+        self.window, self.settings = window, settings
+        self.application = SUBSCRIPTIONS
+        if aggregates:
+            delay = f"{DELAY // SECOND} seconds"
+            self.application = Aggregates(["speed", "load"], delay, of=SUBSCRIPTIONS)
+        self.matches, self.summaries, self.answers = MemorySink(), MemorySink(), MemorySink()
+        self.restless = Restless(self.matches, 7)
+
+    def start(self, sink=None):
+        points, queries = self.scene.streams(self.spark, self.folder)
+        settings = config(**{"executors": 3, **self.settings})
+        swarm = Swarm(self.spark, settings, self.application, self.window)
+        handle = swarm.start(
+            points, queries, sink=sink or self.restless,
+            summaries=self.summaries if isinstance(self.application, Aggregates) else None,
+            answers=self.answers if self.window else None,
+            checkpoint=str(self.folder / "checkpoint"),
+            point_columns=PointColumns(time="ts", keep=("load",)),
+            query_columns=QueryColumns(since="since", until="until"),
+            trigger={"availableNow": True},
+        )  # fmt: skip
+        self.restless.watch(handle)
+        return handle
+
+    def through(self, sink=None):
+        handle = self.start(sink)
+        handle.await_termination()
+        return handle
+
+    def check(self, handle, late_of_this_start=True):
+        wanted = expected(self.scene, self.window)
+        assert not difference(matches_of(self.matches.table()), wanted.matches)
+        if isinstance(self.application, Aggregates):
+            assert not difference(told(self.summaries.table()), wanted.summaries)
+            if late_of_this_start:
+                assert handle.status().late == wanted.late
+        if self.window:
+            assert not difference(answered(self.answers.table()), wanted.answers)
+        assert not handle.status().quarantined
+        return wanted
+
+
+def told(table):
+    """Return summaries as the oracle has them."""
+    found = Counter()
+    for row in table.to_pylist():
+        batch, key = row.pop("batch_id"), row.pop("query_id")
+        start, end = (micros(row.pop(f"window_{edge}")) for edge in ("start", "end"))
+        values = sorted((name, value) for name, value in row.items() if value is not None)
+        found[batch, key, start, end, tuple(values)] += 1
+    return found
+
+
+def answered(table):
+    """Return answers as the oracle has them."""
+    return Counter(
+        (row["batch_id"], row["query_id"], row["count"], row["id"]) for row in table.to_pylist()
+    )
+
+
+def micros(when):
+    return round(when.timestamp() * SECOND)
+
+
+def test_continuous_aggregates_while_partitions_move_split_merge_and_are_shared(spark, tmp_path):
+    scene = Scene(1, ("aggregates",), batches=7)
+    scene.write(tmp_path)
+    run = Run(spark, tmp_path, scene)
+    wanted = run.check(run.through())
+    assert len(wanted.summaries) > 50
+    assert wanted.late > 5
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_snapshot_queries_see_all_that_is_kept_wherever_it_was_kept(spark, tmp_path, window):
+    scene = Scene(2, ("snapshots",))
+    scene.write(tmp_path)
+    run = Run(spark, tmp_path, scene, window, aggregates=False)
+    handle = run.through()
+    wanted = run.check(handle)
+    assert len(wanted.answers) > 50
+    past = [point for _, points in scene.batches for point in points]
+    box = dict(zip(("min_x", "min_y", "max_x", "max_y"), BOUNDS, strict=True))
+    asked = {**box, "where": "speed > 50"}
+    points = handle.ask(**box, columns={"where": "speed > 50"})
+    assert sorted(points["id"].to_pylist()) == sorted(p["id"] for p in answer(asked, past, window))
+    assert points.column_names == ["count", "id", "x", "y", "ts", "load"]
+    assert {p["id"]: p["load"] for p in past}.items() >= dict(
+        zip(points["id"].to_pylist(), points["load"].to_pylist(), strict=True)
+    ).items()
+    assert handle.ask(**box, count=True)["count"].to_pylist() == [len(answer(box, past, window))]
+    since = max(p["ts"] for p in past) - 2 * SECOND
+    later = handle.ask(**box, count=True, since=datetime.fromtimestamp(since / SECOND, UTC))
+    assert later["count"].to_pylist() == [len(answer({**box, "since": since}, past, window))]
+
+
+@pytest.mark.parametrize("policy", ["swarm", "replicated", "hash_cell"])
+def test_all_kinds_at_once_and_a_batch_that_fails_on_the_way(spark, tmp_path, policy):
+    scene = Scene(3, ("continuous", "aggregates", "snapshots"))
+    scene.write(tmp_path)
+    run = Run(spark, tmp_path, scene, Sliding("12 s"), policy=policy)
+
+    def failing(results, batch_id):
+        if batch_id == 3:
+            results.count()
+            raise LookupError("no room left")
+        run.restless(results, batch_id)
+
+    with pytest.raises(StreamingQueryException, match="no room left"):
+        run.through(failing)
+    handle = run.through()
+    wanted = run.check(handle, late_of_this_start=False)
+    assert wanted.matches
+    assert wanted.summaries
+    assert wanted.answers
+
+
+def test_a_run_goes_on_where_it_stopped(spark, tmp_path):
+    scene = Scene(4, ("continuous", "aggregates", "snapshots"))
+    scene.write(tmp_path, 0, 3)
+    run = Run(spark, tmp_path, scene, Count(120))
+    run.through()
+    scene.write(tmp_path, 3)
+    handle = run.through()
+    run.check(handle, late_of_this_start=False)
+
+
+def test_a_sink_that_reads_nothing_loses_nothing(spark, tmp_path):
+    scene = Scene(5, ("aggregates", "snapshots"), batches=5)
+    scene.write(tmp_path)
+    run = Run(spark, tmp_path, scene, Tumbling("20 s"))
+    run.summaries = lambda rows, batch: seen.append((batch, rows.limit(1).collect()))
+    seen = []
+    handle = run.through(lambda rows, batch: None)
+    assert not difference(answered(run.answers.table()), expected(scene, run.window).answers)
+    assert handle.status().late == expected(scene, run.window).late
+
+
+def test_points_without_a_time_of_their_own_are_kept_by_when_they_came(spark, tmp_path):
+    scene = Scene(6, ("snapshots",), batches=2)
+    scene.write(tmp_path)
+    points, queries = scene.streams(spark, tmp_path)
+    answers = MemorySink()
+    handle = Swarm(spark, config(executors=2), window=Sliding("1 hour")).start(
+        points, queries.drop("where"), answers=answers, checkpoint=str(tmp_path / "checkpoint"),
+        trigger={"availableNow": True},
+    )  # fmt: skip
+    handle.await_termination()
+    box = dict(zip(("min_x", "min_y", "max_x", "max_y"), BOUNDS, strict=True))
+    found = handle.ask(**box)
+    assert found.column_names == ["count", "id", "x", "y", "time"]
+    assert sorted(found["id"].to_pylist()) == [p["id"] for _, ps in scene.batches for p in ps]
+    assert len(set(found["time"].to_pylist())) == 2
+
+
+def test_what_is_kept_stays_bounded(spark, tmp_path):
+    scene = Scene(7, ("continuous",), batches=30, points=40, operations=1)
+    scene.write(tmp_path)
+    run = Run(spark, tmp_path, scene, Sliding("12 s"), aggregates=False, keep_batches=2)
+    handle = run.through()
+    commit = handle._run.epochs.last_commit()
+    kept = [one for some in commit.manifest.blocks.values() for one in some]
+    now = max(p["ts"] for _, points in scene.batches for p in points)
+    assert all(one.piece.meta.newest >= now - 12 * SECOND for one in kept)
+    handle._run.epochs.clean()
+    files = set((tmp_path / "checkpoint" / "swarm" / "blocks").iterdir())
+    assert {one.file.name.partition("/")[2] for one in kept} <= {file.name for file in files}
+    # Those of the last batches, and of the few before them that can run again.
+    assert len(files) < 30
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"sink": None}, ConfigError, "there is no sink"),
+        ({"summaries": "noop"}, ConfigError, "stateful application only"),
+        ({"answers": "noop"}, ConfigError, "no points are kept"),
+    ],
+)
+def test_sinks_that_fit_nothing_are_refused(spark, tmp_path, change, error, words):
+    scene = Scene(8, ("continuous",), batches=1)
+    scene.write(tmp_path)
+    points, queries = scene.streams(spark, tmp_path)
+    with pytest.raises(error, match=words):
+        Swarm(spark, config()).start(
+            points, queries, checkpoint=str(tmp_path / "c"), **{"sink": "noop", **change}
+        )
+
+
+def test_aggregates_need_a_time_and_numbers(spark, tmp_path):
+    scene = Scene(8, ("continuous",), batches=1)
+    scene.write(tmp_path)
+    points, queries = scene.streams(spark, tmp_path)
+
+    def start(application, **more):
+        Swarm(spark, config(), application).start(
+            points, queries, summaries="noop", checkpoint=str(tmp_path / "c"), **more
+        )
+
+    with pytest.raises(InputError, match="when points happened"):
+        start(Aggregates(["speed"]))
+    with pytest.raises(InputError, match="kind cannot be aggregated"):
+        start(Aggregates(["kind"]), point_columns=PointColumns(time="ts"))
+
+
+def test_snapshot_queries_that_make_no_sense_go_to_the_quarantine(spark, tmp_path):
+    scene = Scene(9, ("continuous",), batches=1, operations=1)
+    box = dict(zip(("min_x", "min_y", "max_x", "max_y"), BOUNDS, strict=True))
+    scene.batches[0][0][:] = [
+        {"op": "count", "id": 1, **box, "since": 2, "until": 1},
+        {"op": "range", "id": 2, **box, "min_x": 99.0},
+        {"op": "range", "id": 3, **box, "where": "speed >"},
+        {"op": "count", "id": 4, **box, "aggregate": "count", "window": "1 s"},
+        {"op": "count", "id": 5, **box},
+    ]
+    scene.write(tmp_path)
+    run = Run(spark, tmp_path, scene, Sliding("1 s"))
+    handle = run.through()
+    assert answered(run.answers.table()) == {(0, 5, 0, None): 1}
+    reasons = sorted(reason for _, reason in handle.status().quarantined)
+    assert [reason.split(";")[0].split(" at")[0] for reason in reasons] == [
+        "asks once for what is kept over time",
+        "inverted rectangle",
+        "since is after until",
+        "where: expected a literal",
+    ]
+    with pytest.raises(InputError, match="inverted rectangle"):
+        handle.ask(1, 1, 0, 0)
