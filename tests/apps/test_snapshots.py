@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkswarm.apps.blocks import Block, Meta, pack, row_sizes, unpack
+from sparkswarm.apps.blocks import TILE, Block, Meta, row_sizes
 from sparkswarm.apps.snapshots import (
     BEGINNING,
     Count,
@@ -33,6 +33,7 @@ from sparkswarm.apps.snapshots import (
 )
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.store import tables
 
 from ..protocol.strategies import grid_of, part_of_the_examples
 from .tilings import halves
@@ -77,13 +78,13 @@ def table_of(points: list[Point]) -> pa.Table:
 def block_of(points: list[Point]) -> Block:
     block = Block.from_points(table_of(points), GRID)
     assert block is not None
-    again = unpack(pack([block]), 0, block.meta)
-    assert again.points == block.points
-    return again
+    content, (begin,) = tables.pack([block.points])
+    return Block(tables.unpack(content, begin), block.meta)
 
 
 def listed(table: pa.Table) -> list[Point]:
-    return [Point(**row) for row in table.to_pylist()]
+    own = table.drop_columns([TILE]) if TILE in table.column_names else table
+    return [Point(**row) for row in own.to_pylist()]
 
 
 # -- a stream and its partitions ---------------------------------------------------------------
@@ -260,7 +261,8 @@ def kept(cells: CellRect, pieces: list[Held], since: int, rng: random.Random) ->
 @given(st.lists(POINTS, min_size=1))
 def test_a_block_knows_its_points(points):
     block = block_of(points)
-    assert listed(block.points) == sorted(points, key=lambda p: p.time)
+    assert sorted(map(repr, listed(block.points))) == sorted(map(repr, points))
+    assert (np.diff(block.tile.astype(int)) >= 0).all()
     meta = block.meta
     times = [p.time for p in points]
     assert (meta.rows, meta.oldest, meta.newest) == (len(points), min(times), max(times))
@@ -279,33 +281,6 @@ def test_a_block_without_points_is_none():
     assert Block.from_points(table_of([]), GRID) is None
     assert compacted([], GRID, 0) is None
     assert compacted([(block_of([Point("a", 1, 1, 5, None)]), GRID.cells)], GRID, 6) is None
-
-
-@given(st.lists(st.lists(POINTS, min_size=1, max_size=4), min_size=1, max_size=4))
-def test_blocks_of_one_file_are_found_by_their_number(lots):
-    blocks = [block_of(lot) for lot in lots]
-    content = pack(blocks)
-    for number, block in enumerate(blocks):
-        again = unpack(content, number, block.meta)
-        assert (again.meta, again.points) == (block.meta, block.points)
-
-
-def test_a_block_is_mapped_not_copied(tmp_path):
-    one, other = (block_of([Point(i, 1.0, 2.0, 5, [1])]) for i in "ab")
-    (tmp_path / "blocks").write_bytes(pack([one, other]))
-    with pa.memory_map(str(tmp_path / "blocks")) as file:
-        content = file.read_buffer()
-        mapped = unpack(content, 1, other.meta)
-        for array in (mapped.x, mapped.y, mapped.time):
-            address = array.__array_interface__["data"][0]
-            assert content.address <= address < content.address + content.size
-
-
-def test_a_block_put_together_in_pieces_is_packed_as_one():
-    parts = [table_of([Point(i, 1.0, 2.0, t, None)]) for i, t in (("b", 7), ("a", 3))]
-    points = pa.concat_tables(parts[::-1])
-    block = Block(points, block_of(listed(points)).meta)
-    assert unpack(pack([block]), 0, block.meta).points == points
 
 
 @pytest.mark.parametrize(

@@ -585,7 +585,7 @@ def test_results_cannot_have_a_column_twice(spark, tmp_path, streams, keep):
         start(spark, tmp_path, points, point_columns=PointColumns(keep=keep))
 
 
-@pytest.mark.parametrize("sink", ["parquet", None, 7, ["noop"]])
+@pytest.mark.parametrize("sink", ["parquet", 7, ["noop"]])
 def test_a_sink_must_be_a_function_or_a_known_name(spark, tmp_path, streams, sink):
     with pytest.raises(ConfigError, match="sink must be a function"):
         start(spark, tmp_path, *streams, sink=sink)

@@ -217,6 +217,8 @@ def test_files_are_listed_once_in_json() -> None:
         "files": [["a", 4, 5, 6], ["b", 1, 2, 3]],
         "partitions": {"3": [[[0, 0, 1, 2], 1, 0]], "4": [[[0, 0, 1, 2], 1, 0]]},
         "ledger": [[None, None]],
+        "states": {},
+        "blocks": {},
     }
 
 

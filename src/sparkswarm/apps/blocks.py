@@ -1,8 +1,12 @@
-"""Blocks: points of the recent past, in the order of their time, in files that never change.
+"""Blocks: points of the recent past, in the order of their place, in files that never change.
 
-Owns the layout: an Arrow file that can be memory-mapped, and the few facts about it that the
+Owns the layout: an Arrow table that can be memory-mapped, and the few facts about it that the
 driver keeps. Points of a block have a place in the grid and a time; ids and the other columns
 kept are of any type.
+
+The cells of a block are divided into at most :data:`TILES` by :data:`TILES` tiles, and its points
+are sorted by tile, row by row. So the points of a rectangle are in few stretches, and a query looks
+at little more than it finds.
 """
 
 from __future__ import annotations
@@ -21,6 +25,22 @@ from sparkswarm.errors import InputError
 from sparkswarm.protocol.geometry import CellRect, FloatArray, Grid
 
 LongArray = npt.NDArray[np.int64]
+TileArray = npt.NDArray[np.uint16]
+
+TILES = 128
+"""Tiles in a row and in a column of a block; their numbers fit 16 bits."""
+
+TILE = "tile"
+"""The column with a point's tile. It is the block's own, not the point's."""
+
+
+class Tiling(NamedTuple):
+    """How the cells of a block are divided into tiles, as plain numbers."""
+
+    col_start: int
+    row_start: int
+    columns: int
+    rows: int
 
 
 class Meta(NamedTuple):
@@ -44,6 +64,12 @@ class Meta(NamedTuple):
     newest: int
     cells: CellRect
 
+    @property
+    def tiling(self) -> Tiling:
+        """The first cell, and how many columns and rows of cells a tile has."""
+        sides = (-(-cells // TILES) for cells in (self.cells.columns, self.cells.rows))
+        return Tiling(self.cells.col_start, self.cells.row_start, *sides)
+
 
 @dataclass(frozen=True)
 class Block:
@@ -52,7 +78,8 @@ class Block:
     Attributes
     ----------
     points
-        ``id``, ``x``, ``y``, ``time`` (microseconds) and the columns kept, oldest first.
+        ``id``, ``x``, ``y``, ``time`` (microseconds), the columns kept, and ``tile``, by which
+        they are sorted.
     meta
         What is known of them.
     """
@@ -62,27 +89,29 @@ class Block:
 
     @classmethod
     def from_points(cls, points: pa.Table, grid: Grid) -> Block | None:
-        """Keep points; None where there are none. Those of one time stay in their order."""
+        """Keep points; None where there are none."""
         return cls.joined([points], grid)
 
     @classmethod
     def joined(cls, parts: Sequence[pa.Table], grid: Grid) -> Block | None:
-        """Keep the points of several tables with the same columns."""
-        points = pa.concat_tables(parts).combine_chunks() if parts else None
+        """Keep the points of several tables with the same columns, blocks or not."""
+        own = [part.drop_columns([TILE]) if TILE in part.column_names else part for part in parts]
+        points = pa.concat_tables(own).combine_chunks() if own else None
         if points is None or not points.num_rows:
             return None
-        times = points.column("time").to_numpy()
-        if (times[1:] < times[:-1]).any():
-            order = np.argsort(times, kind="stable")
-            points, times = points.take(order).combine_chunks(), times[order]
-        column, row = grid.place_points(
-            points.column("x").to_numpy(), points.column("y").to_numpy()
-        )
+        x, y, time = (points.column(name).to_numpy() for name in ("x", "y", "time"))
+        column, row = grid.place_points(x, y)
         cells = CellRect(
             int(column.min()), int(row.min()), int(column.max()) + 1, int(row.max()) + 1
         )
         size = int(row_sizes(points).sum())
-        return cls(points, Meta(points.num_rows, size, int(times[0]), int(times[-1]), cells))
+        meta = Meta(points.num_rows, size, int(time.min()), int(time.max()), cells)
+        tiling = meta.tiling
+        tile = (row - tiling.row_start) // tiling.rows * TILES
+        tile = (tile + (column - tiling.col_start) // tiling.columns).astype(np.uint16)
+        order = np.argsort(tile, kind="stable")
+        points = points.take(pa.array(order)).append_column(TILE, pa.array(tile[order]))
+        return cls(points.combine_chunks(), meta)
 
     @cached_property
     def x(self) -> FloatArray:
@@ -98,30 +127,15 @@ class Block:
 
     @cached_property
     def time(self) -> LongArray:
-        """When they were there; never decreases."""
+        """When they were there."""
         values: LongArray = self.points.column("time").to_numpy()
         return values
 
-    def between(self, since: int, until: int) -> tuple[int, int]:
-        """Return the first point and the one after the last from ``since`` to ``until``."""
-        first = int(np.searchsorted(self.time, since))
-        return first, max(first, int(np.searchsorted(self.time, until, "right")))
-
-
-def pack(blocks: Sequence[Block]) -> pa.Buffer:
-    """Return the content of a file with some blocks, at least one, that have the same columns."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, blocks[0].points.schema) as writer:
-        for block in blocks:
-            (batch,) = block.points.combine_chunks().to_batches()
-            writer.write_batch(batch)
-    return sink.getvalue()
-
-
-def unpack(content: pa.Buffer, number: int, meta: Meta) -> Block:
-    """Return one of the blocks that :func:`pack` wrote; nothing is copied."""
-    batch = pa.ipc.open_file(content).get_batch(number)
-    return Block(pa.Table.from_batches([batch]), meta)
+    @cached_property
+    def tile(self) -> TileArray:
+        """The tile of each; never decreases."""
+        values: TileArray = self.points.column(TILE).to_numpy()
+        return values
 
 
 def row_sizes(points: pa.Table) -> LongArray:
@@ -130,7 +144,9 @@ def row_sizes(points: pa.Table) -> LongArray:
     They depend on the values alone. Bytes for nulls, padding and the rest of a file don't count.
     """
     sizes = np.zeros(points.num_rows, np.int64)
-    for column in points.columns:
+    for name, column in zip(points.column_names, points.columns, strict=True):
+        if name == TILE:
+            continue
         sizes += np.concatenate(
             [np.empty(0, np.int64), *(_sizes(chunk) for chunk in column.chunks)]
         )

@@ -4,7 +4,7 @@ Owns the blocks in which recent points are kept: what of them a query sees, when
 which are written anew as one. Everything is a function of columns; who runs it where, and which
 files count, is the engine's affair.
 
-**Blocks and pieces.** A block holds points in the order of their time and never changes. SWARM
+**Blocks and pieces.** A block holds points in the order of their place and never changes. SWARM
 moves no data (paper, "Correctness of Query Execution"): when a partition is split or moved, its
 successors go on with its blocks, and each looks only at its own cells. So a partition has
 *pieces*: a block, and the cells for which it counts. Of all pieces that there are, each cell of
@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparkswarm.apps.blocks import Block, Meta, row_sizes
+from sparkswarm.apps.blocks import TILES, Block, Meta, TileArray, Tiling, row_sizes
 from sparkswarm.apps.durations import LONGEST, microseconds
 from sparkswarm.errors import ConfigError
 from sparkswarm.protocol._compiled import compiled
@@ -118,32 +118,69 @@ def rows_in(
     block: Block, cells: CellRect, grid: Grid, rectangle: Rectangle, since: int, until: int
 ) -> LongArray:
     """Return which points of a piece are in a range, edges included, from since to until."""
-    first, stop = block.between(since, until)
-    # Where the whole block counts, no point needs its cell looked up.
-    within = CellRect(0, 0, 0, 0) if cells.contains(block.meta.cells) else cells
-    x, y = block.x[first:stop], block.y[first:stop]
-    return first + _inside(x, y, Rectangle(*map(float, rectangle)), within, grid.scale)
+    return _inside(
+        block.x, block.y, block.time, block.tile, Rectangle(*map(float, rectangle)),
+        since, until, cells, block.meta.cells, block.meta.tiling, grid.scale,
+    )  # fmt: skip
 
 
 @compiled
 def _inside(
-    x: FloatArray, y: FloatArray, rectangle: Rectangle, cells: CellRect, scale: Scale
+    x: FloatArray,
+    y: FloatArray,
+    time: LongArray,
+    tile: TileArray,
+    rectangle: Rectangle,
+    since: int,
+    until: int,
+    cells: CellRect,
+    of_block: CellRect,
+    tiling: Tiling,
+    scale: Scale,
 ) -> LongArray:
     min_x, min_y, max_x, max_y = rectangle
-    col_start, row_start, col_stop, row_stop = cells
-    rows = np.empty(len(x), np.int64)
+    # The first and the last column and row of cells that both the range and the piece have.
+    col, row = place(
+        min(max(min_x, scale.min_x), scale.max_x), min(max(min_y, scale.min_y), scale.max_y), scale
+    )
+    last_col, last_row = place(
+        min(max(max_x, scale.min_x), scale.max_x), min(max(max_y, scale.min_y), scale.max_y), scale
+    )
+    col, row = max(col, cells[0], of_block[0]), max(row, cells[1], of_block[1])
+    last_col = min(last_col, cells[2] - 1, of_block[2] - 1)
+    last_row = min(last_row, cells[3] - 1, of_block[3] - 1)
+    if col > last_col or row > last_row:
+        return np.empty(0, np.int64)
+    # Tiles of one row of tiles stand one after another.
+    first_tile, last_tile = (col - tiling[0]) // tiling[2], (last_col - tiling[0]) // tiling[2]
+    low, high = (row - tiling[1]) // tiling[3], (last_row - tiling[1]) // tiling[3]
+    starts, stops = np.empty(high - low + 1, np.int64), np.empty(high - low + 1, np.int64)
+    most = 0
+    for k in range(high - low + 1):
+        line = (low + k) * TILES
+        starts[k] = np.searchsorted(tile, line + first_tile)
+        stops[k] = np.searchsorted(tile, line + last_tile, side="right")
+        most += stops[k] - starts[k]
+    rows = np.empty(most, np.int64)
     count = 0
-    for i in range(len(x)):
-        # Written without a branch: which points are inside is hard to guess.
-        inside = (x[i] >= min_x) & (x[i] <= max_x) & (y[i] >= min_y) & (y[i] <= max_y)
-        rows[count] = i
-        count += inside
-    if not col_stop:
+    for k in range(len(starts)):
+        for i in range(starts[k], stops[k]):
+            # Written without a branch: which points are inside is hard to guess.
+            inside = (x[i] >= min_x) & (x[i] <= max_x) & (y[i] >= min_y) & (y[i] <= max_y)
+            rows[count] = i
+            count += inside & (time[i] >= since) & (time[i] <= until)
+    # Where the whole block counts, no point needs its cell looked up.
+    if (
+        cells[0] <= of_block[0]
+        and cells[1] <= of_block[1]
+        and cells[2] >= of_block[2]
+        and cells[3] >= of_block[3]
+    ):
         return rows[:count].copy()
     kept = 0
     for k in range(count):
-        column, row = place(x[rows[k]], y[rows[k]], scale)
-        if col_start <= column < col_stop and row_start <= row < row_stop:
+        column, line = place(x[rows[k]], y[rows[k]], scale)
+        if cells[0] <= column < cells[2] and cells[1] <= line < cells[3]:
             rows[kept] = rows[k]
             kept += 1
     return rows[:kept].copy()
@@ -199,9 +236,11 @@ def moments(block: Block, cells: CellRect, grid: Grid, window: Count | Size, sin
     """Return what a piece has of each time from ``since`` on."""
     everywhere = Rectangle(-np.inf, -np.inf, np.inf, np.inf)
     rows = rows_in(block, cells, grid, everywhere, since, 2**63 - 1)
-    times, firsts = np.unique(block.time[rows], return_index=True)
-    weights = row_sizes(block.points)[rows] if isinstance(window, Size) else np.ones_like(rows)
-    return Moments(times, np.add.reduceat(weights, firsts) if len(rows) else weights)
+    times, which = np.unique(block.time[rows], return_inverse=True)
+    sizes = row_sizes(block.points)[rows] if isinstance(window, Size) else np.ones_like(rows)
+    weights = np.zeros(len(times), np.int64)
+    np.add.at(weights, which, sizes)
+    return Moments(times, weights)
 
 
 def begins(found: Sequence[Moments], rest: int) -> int:

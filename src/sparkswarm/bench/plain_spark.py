@@ -165,16 +165,32 @@ class PlainSpark:
         Tasks among which the cells are divided; must be ``spark.sql.shuffle.partitions``.
     cell_side
         Side of a cell against that of a query.
+    queries
+        The queries; by default those of the inputs.
+    details
+        Columns of the queries beside their rectangles.
+    condition
+        What else must hold of a point and a query, in their columns.
     """
 
     def __init__(
-        self, spark: SparkSession, inputs: Inputs, partitions: int, cell_side: float
+        self,
+        spark: SparkSession,
+        inputs: Inputs,
+        partitions: int,
+        cell_side: float,
+        queries: DataFrame | None = None,
+        details: tuple[str, ...] = (),
+        condition: Column | None = None,
     ) -> None:
         self._spark = spark
         self._inputs = inputs
         self._partitions = partitions
+        self._details = details
+        self._condition = condition
         self._columns = ceil(1 / (inputs.side * cell_side))
-        self._queries = spark.read.schema(QUERIES_SCHEMA).parquet(str(inputs.queries_folder))
+        files = spark.read.schema(QUERIES_SCHEMA)
+        self._queries = queries or files.parquet(str(inputs.queries_folder))
         self._cells = self._kept(self._queries)
         self._changed: DataFrame | None = None
         self._changed_cells: DataFrame | None = None
@@ -189,17 +205,27 @@ class PlainSpark:
             .parquet(str(self._inputs.points_folder))
         )
 
-    def match(self, points: DataFrame) -> DataFrame:
-        """Return the results: all pairs of a point ``id`` and a ``query`` that it lies in."""
+    def with_cell(self, points: DataFrame) -> DataFrame:
+        """Say in which ``cell`` each point is."""
         cell = self._line("y", F.col("y")) * self._columns + self._line("x", F.col("x"))
-        points = points.withColumn("cell", cell)
-        pairs = _inside(points.join(self._cells.hint("merge"), "cell"))
+        return points.withColumn("cell", cell)
+
+    def match(self, points: DataFrame, *keep: str) -> DataFrame:
+        """Return the results: all pairs of a point ``id`` and a ``query`` that it lies in.
+
+        Columns of the points to ``keep`` come along.
+        """
+        names = points.columns
+        points = self.with_cell(points)
+        pairs = _inside(points.join(self._cells.hint("merge"), "cell"), names, self._condition)
+        pairs = pairs.select("id", "query", *keep)
         if self._changed is None or self._changed_cells is None:
             return pairs
         # What changed is small and goes to every task, so the points are shuffled only once.
         stale = F.broadcast(self._changed.select(F.col("id").alias("query")))
-        changed = _inside(points.join(F.broadcast(self._changed_cells), "cell"))
-        return pairs.join(stale, "query", "left_anti").select("id", "query").union(changed)
+        changed = _inside(points.join(F.broadcast(self._changed_cells), "cell"), names, None)
+        pairs = pairs.join(stale, "query", "left_anti").select("id", "query")
+        return pairs.union(changed.select("id", "query"))
 
     def change(self, batch: int) -> None:
         """Apply a batch's changes."""
@@ -227,16 +253,20 @@ class PlainSpark:
         kept.persist(StorageLevel.MEMORY_ONLY).count()
         return kept
 
-    def _by_cell(self, queries: DataFrame, partitions: int) -> DataFrame:
-        """Return a row for every ``cell`` that a query touches, with an array of the queries."""
+    def exploded(self, queries: DataFrame) -> DataFrame:
+        """Return a row for every query and every ``cell`` that it touches."""
         for axis in ("x", "y"):
             first, last = (self._line(axis, F.col(f"{end}_{axis}")) for end in ("min", "max"))
             queries = queries.withColumn(f"line_{axis}", F.explode(F.sequence(first, last)))
+        cell = F.col("line_y") * self._columns + F.col("line_x")
+        return queries.withColumn("cell", cell).drop("line_x", "line_y")
+
+    def _by_cell(self, queries: DataFrame, partitions: int) -> DataFrame:
+        """Return a row for every ``cell`` that a query touches, with an array of the queries."""
+        query = F.struct(F.col("id").alias("query"), *_EDGES, *self._details)
         return (
-            queries.select(
-                (F.col("line_y") * self._columns + F.col("line_x")).alias("cell"),
-                F.struct(F.col("id").alias("query"), *_EDGES).alias("query"),
-            )
+            self.exploded(queries)
+            .select("cell", query.alias("query"))
             .repartition(partitions, "cell")
             .groupBy("cell")
             .agg(F.collect_list("query").alias("queries"))
@@ -255,14 +285,16 @@ class PlainSpark:
         return F.least(F.greatest(line, F.lit(0)), F.lit(self._columns - 1))
 
 
-def _inside(candidates: DataFrame) -> DataFrame:
+def inside() -> Column:
+    """Say whether a point is in the rectangle of a query."""
     x, y = F.col("x"), F.col("y")
-    return (
-        candidates.select("id", "x", "y", F.inline("queries"))
-        .where((F.col("min_x") <= x) & (x <= F.col("max_x")))
-        .where((F.col("min_y") <= y) & (y <= F.col("max_y")))
-        .select("id", "query")
-    )
+    across = (F.col("min_x") <= x) & (x <= F.col("max_x"))
+    return across & (F.col("min_y") <= y) & (y <= F.col("max_y"))
+
+
+def _inside(candidates: DataFrame, columns: list[str], condition: Column | None) -> DataFrame:
+    pairs = candidates.select(*columns, F.inline("queries")).where(inside())
+    return pairs if condition is None else pairs.where(condition)
 
 
 def _overruled(queries: DataFrame, changed: DataFrame) -> DataFrame:
@@ -294,13 +326,13 @@ def _run(
             .start()
         )
         try:
-            _follow(query, on_batch)
+            follow(query, on_batch)
         finally:
             query.stop()
             rival.close()
 
 
-def _follow(query: StreamingQuery, on_batch: Callable[[int, float], None]) -> None:
+def follow(query: StreamingQuery, on_batch: Callable[[int, float], None]) -> None:
     """Wait until the query ends and tell every batch as soon as Spark reports it."""
     told = -1
     ended = False

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from sparkswarm.apps.application import Pairs
+from sparkswarm.apps.blocks import Block
 from sparkswarm.apps.snapshots import (
     BEGINNING,
     Count,
@@ -31,7 +33,7 @@ from sparkswarm.apps.snapshots import (
     rows_in,
     surely_since,
 )
-from sparkswarm.spark.columns import EDGES, QUERY_ID, boxes_of, details_of
+from sparkswarm.spark.columns import EDGES, boxes_of, details_of
 from sparkswarm.spark.parcels import COUNT, RANGE, Parcel, Task, from_bytes, to_bytes
 from sparkswarm.spark.worker import Desk, desk
 from sparkswarm.store.manifest import Kept, Manifest
@@ -39,7 +41,6 @@ from sparkswarm.store.queries import NEVER, Queries
 
 FOREVER = 2**63 - 1
 HOW_MANY = "count"
-_ASK = "__ask"
 
 LOT = 100_000
 """Rows of answers that are sent together, more or less."""
@@ -60,15 +61,20 @@ class AnswerForm(NamedTuple):
     columns: pa.Schema
 
 
-def deal_asks(at: Desk, kind: int, rows: pa.Table, first: int) -> Iterator[Parcel]:
-    """Yield snapshot queries for the executors that answer them, numbered from ``first`` on."""
+def deal_asks(at: Desk, kind: int, rows: pa.Table) -> Iterator[Parcel]:
+    """Yield snapshot queries for the executors that answer them, a row for each partition.
+
+    Points are found where the partitions are, by many executors if need be. A count is made by
+    one of them: there is little to find and less to send.
+    """
     placed = at.grid.place_queries(*(rows.column(edge).to_numpy() for edge in EDGES))
     start, partition = at.index.overlaps(placed)
     which = np.repeat(np.arange(rows.num_rows), np.diff(start))
     asks = rows.take(pa.array(which)).append_column("partition", pa.array(partition))
-    asks = asks.append_column("ask", pa.array(first + which))
+    asks = asks.append_column("ask", pa.array(which))
     owners = np.array([p.owners[0] for p in at.briefing.epoch.plan.partitions])
-    owner = owners[at.slot_of[partition]]
+    decides = partition if kind == RANGE else partition[start[which]]
+    owner = owners[at.slot_of[decides]]
     for m in np.unique(owner):
         yield kind, int(m), to_bytes(asks.filter(pa.array(owner == m)))
 
@@ -78,14 +84,9 @@ def answers(asks: DataFrame, briefing: bytes, since: int, form: AnswerForm) -> D
 
     A query for a range has a row for each point, a query for a count has one row.
     """
-    said = StructType([StructField(_ASK, LongType()), *form.schema.fields])
-    task = _task(briefing, since, form.columns, said.names)
-    ranges = asks.where(F.col("kind") == RANGE).mapInArrow(task, said).drop(_ASK)
-    counts = asks.where(F.col("kind") == COUNT).mapInArrow(task, said)
-    # Several executors may have counted.
-    total = counts.groupBy(_ASK, QUERY_ID).agg(F.sum(HOW_MANY).alias(HOW_MANY))
-    nothing = [F.lit(None).cast(f.dataType).alias(f.name) for f in form.schema.fields[2:]]
-    return ranges.union(total.select(QUERY_ID, HOW_MANY, *nothing))
+    return asks.where(F.col("kind").isin(RANGE, COUNT)).mapInArrow(
+        _task(briefing, since, form), form.schema
+    )
 
 
 def window_begins(
@@ -120,7 +121,9 @@ def _moments_task(briefing: bytes, kept: Sequence[Kept], window: Count | Size, s
     return task
 
 
-def _task(briefing: bytes, since: int, columns: pa.Schema, names: list[str]) -> Task:
+def _task(briefing: bytes, since: int, form: AnswerForm) -> Task:
+    columns, names = form.columns, form.schema.names
+
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             kinds = batch.column("kind").to_pylist()
@@ -154,20 +157,21 @@ class _Asked:
             self._built = at.briefing.application.build(queries, at.grid)
 
     def counts(self, columns: pa.Schema) -> Iterator[list[Any]]:
-        """Yield how many points each query has in each partition."""
-        counts = np.zeros(len(self._ids), np.int64)
-        for i, points in self._found():
-            counts[i] += points.num_rows
+        """Yield how many points each query has."""
+        _, first, which = np.unique(self._asks, return_index=True, return_inverse=True)
+        counts = np.zeros(len(first), np.int64)
+        for i, _, rows in self._found():
+            counts[which[i]] += len(rows)
         nothing = [pa.nulls(len(counts), field.type) for field in columns]
-        yield [self._asks, self._ids, counts, *nothing]
+        yield [self._ids[first], counts, *nothing]
 
     def points(self, columns: pa.Schema) -> Iterator[list[Any]]:
         """Yield the points of each query."""
         which: list[int] = []
         waiting: list[pa.Table] = []
-        for i, points in self._found():
-            which += [i] * points.num_rows
-            waiting.append(_chosen(points, columns))
+        for i, block, rows in self._found():
+            which += [i] * len(rows)
+            waiting.append(_chosen(block.points, columns).take(pa.array(rows)))
             if len(which) >= LOT:
                 yield self._answer(which, waiting)
                 which, waiting = [], []
@@ -178,10 +182,10 @@ class _Asked:
         points = pa.concat_tables(waiting).combine_chunks()
         nothing = pa.nulls(len(which), pa.int64())
         found = [column.combine_chunks() for column in points.columns]
-        return [self._asks[which], self._ids[which], nothing, *found]
+        return [self._ids[which], nothing, *found]
 
-    def _found(self) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the points that a query finds in a block."""
+    def _found(self) -> Iterator[tuple[int, Block, npt.NDArray[np.int64]]]:
+        """Yield the points that a query finds in a block, by row."""
         at = self._at
         application = at.briefing.application
         for i, partition in enumerate(self._partitions):
@@ -193,13 +197,12 @@ class _Asked:
                     block, kept.cells, at.grid, Rectangle(*self._boxes[i]),
                     self._since[i], self._until[i],
                 )  # fmt: skip
-                points = block.points.take(pa.array(rows))
                 if application and self._built is not None and len(rows):
+                    points = application.kept_points(block.points.take(pa.array(rows)))
                     pairs = Pairs(np.arange(len(rows)), np.full(len(rows), i))
-                    known = application.kept_points(points)
-                    points = points.filter(pa.array(application.match(self._built, known, pairs)))
-                if points.num_rows:
-                    yield i, points
+                    rows = rows[application.match(self._built, points, pairs)]
+                if len(rows):
+                    yield i, block, rows
 
     def _concerns(self, i: int, kept: Kept) -> bool:
         """Whether a query may find something in a block."""

@@ -54,7 +54,7 @@ def ask(
         row = row.append_column(DETAILS, pa.array([details], pa.binary()))
     elif columns:
         raise InputError("queries have no columns of their own without an application")
-    dealt = deal_operations(Desk(briefing, None), row, quarantine, 0)
+    dealt = deal_operations(Desk(briefing, None), row, quarantine)
     for (_, reason), _ in quarantine.faults().items():
         raise InputError(f"the query cannot be answered: {reason}")
     asks = run.spark.createDataFrame(dealt.parcels, PARCELS)

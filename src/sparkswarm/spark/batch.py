@@ -74,6 +74,20 @@ class Sinks:
     answers: Writer | None = None
 
 
+class Stopwatch:
+    """Measures the stages of a batch, one after another."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, stage: str) -> None:
+        """Say that a stage has ended."""
+        now = time.monotonic()
+        self.laps[stage] = now - self._last
+        self._last = now
+
+
 class Batches:
     """Runs the batches of one checkpoint."""
 
@@ -91,10 +105,11 @@ class Batches:
 
     def run(self, batch: DataFrame, number: int, sinks: Sinks | None) -> Progress:
         """Run a batch to its end, its rows in the sinks; without them it has operations alone."""
-        began = time.monotonic()
+        clock = Stopwatch()
         epoch, commit = self._epoch(number)
         briefing = self._briefing(epoch, commit)
         self._files.delete(self._files.names(folder_of(number)))
+        clock.lap("plan")
 
         has_operations = self._form.has_operations or sinks is None
         executors = epoch.plan.executors
@@ -110,23 +125,26 @@ class Batches:
                 # Nothing here could be planned better once its size is known.
                 with settings_for_a_while(batch.sparkSession, NOT_ADAPTIVE):
                     before, briefing = briefing, self._apply_operations(routed, briefing)
+                clock.lap("operations")
                 if sinks is not None:
                     self._answer(routed, before, sinks)
+                    clock.lap("answers")
             if sinks is not None:
                 points = routed.where(F.col("kind") == POINTS) if has_operations else routed
-                self._execute(points, briefing, sinks)
+                self._execute(points, briefing, sinks, clock)
         finally:
             if has_operations:
                 routed.unpersist()
 
         reports = self._reports.of(number)
         executed = [r for r in reports if isinstance(r, ExecutorReport)]
-        clock = max([commit.clock, *(r.clock for r in executed)])
-        manifest = self._kept(briefing, reports, clock)
-        self._last = Commit(number, epoch.plan, manifest, clock, epoch.moment.watermark)
+        latest = max([commit.clock, *(r.clock for r in executed)])
+        manifest = self._kept(briefing, reports, latest)
+        self._last = Commit(number, epoch.plan, manifest, latest, epoch.moment.watermark)
         self._epochs.commit(self._last)
         self._planner.digest(briefing.control, executed)
-        return Progress.of(epoch, reports, time.monotonic() - began)
+        clock.lap("commit")
+        return Progress.of(epoch, reports, clock.laps)
 
     def _answer(self, routed: DataFrame, briefing: Briefing, sinks: Sinks) -> None:
         """Answer the snapshot queries of the batch, if there are any."""
@@ -144,7 +162,9 @@ class Batches:
         since = window_begins(spark, manifest, packed, briefing.window, briefing.now)
         return answers(asks, packed, since, form)
 
-    def _execute(self, points: DataFrame, briefing: Briefing, sinks: Sinks) -> None:
+    def _execute(
+        self, points: DataFrame, briefing: Briefing, sinks: Sinks, clock: Stopwatch
+    ) -> None:
         """Match the points; see that whatever the sinks read, all of it is done."""
         form, epoch = self._form, briefing.epoch
         stateful, accumulator = form.stateful, self._reports.accumulator
@@ -157,6 +177,7 @@ class Batches:
                 sinks.results(form.finish(executed), epoch.batch)
             if form.window is not None:
                 self._complete(executed, epoch, ExecutorReport)
+            clock.lap("execute")
             return
         if sinks.results:
             # Matched once, used twice.
@@ -169,8 +190,10 @@ class Batches:
             if sinks.summaries:
                 sinks.summaries(told, epoch.batch)
             self._complete(told, epoch, StateReport)
+            clock.lap("execute and summaries")
             if sinks.results:
                 sinks.results(form.finish(wanted.results(executed)), epoch.batch)
+                clock.lap("results")
         finally:
             if sinks.results:
                 executed.unpersist()

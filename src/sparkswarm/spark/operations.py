@@ -81,7 +81,7 @@ class Dealt(NamedTuple):
     parcels: list[Parcel]
 
 
-def deal_operations(at: Desk, rows: pa.Table, quarantine: Quarantine, first_ask: int) -> Dealt:
+def deal_operations(at: Desk, rows: pa.Table, quarantine: Quarantine) -> Dealt:
     """Check operations and snapshot queries; return parcels for those who serve them."""
     rows = rows.combine_chunks()
     words = pc.fill_null(rows.column("op"), "").to_numpy(zero_copy_only=False)
@@ -122,7 +122,7 @@ def deal_operations(at: Desk, rows: pa.Table, quarantine: Quarantine, first_ask:
     for word, kind in ASKS.items():
         asked = np.flatnonzero(good & (words == word))
         if len(asked):
-            dealt += deal_asks(at, kind, rows.take(pa.array(asked)), first_ask)
+            dealt += deal_asks(at, kind, rows.take(pa.array(asked)))
     chosen = np.flatnonzero(good & ~is_ask)
     rows = rows.take(pa.array(chosen)).set_column(0, "op", pa.array(op[chosen]))
     bucket = bucket_of(rows.column("id").to_numpy(), len(at.briefing.epoch.manifest.ledger))

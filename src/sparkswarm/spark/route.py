@@ -95,7 +95,7 @@ def _task(briefing: bytes, reports: Accumulator[list[Report]], names: dict[str, 
                 if len(packed):
                     chunk = chunk.filter(pc.is_null(chunk.column(OPERATIONS)))
                     table = from_bytes(value.as_buffer() for value in packed)
-                    dealt_out = deal_operations(at, table, quarantine, (number << 40) + asks)
+                    dealt_out = deal_operations(at, table, quarantine)
                     operations += dealt_out.operations
                     asks += dealt_out.asks
                     yield parcels(dealt_out.parcels)

@@ -47,6 +47,8 @@ class Progress:
         Snapshot queries answered.
     late
         Points that came too late for a window, counted once for each query.
+    stages
+        Seconds of the parts of the batch, one after another.
     """
 
     batch: int
@@ -62,9 +64,10 @@ class Progress:
     loads: Mapping[int, int] = field(default_factory=dict)
     asks: int = 0
     late: int = 0
+    stages: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, epoch: Epoch, reports: Sequence[Report], seconds: float) -> Progress:
+    def of(cls, epoch: Epoch, reports: Sequence[Report], stages: Mapping[str, float]) -> Progress:
         """Add up the reports of a batch."""
         executed = [report for report in reports if isinstance(report, ExecutorReport)]
         routed = [report for report in reports if isinstance(report, RouteReport)]
@@ -80,7 +83,7 @@ class Progress:
         of_each = [by.get(m) for m in range(epoch.plan.executors)]
         return cls(
             epoch.batch,
-            seconds,
+            sum(stages.values()),
             sum(report.points for report in routed),
             sum(report.matches for report in executed),
             sum(report.checks for report in executed),
@@ -92,6 +95,7 @@ class Progress:
             dict(loads),
             sum(report.asks for report in routed),
             sum(report.late for report in reports if isinstance(report, StateReport)),
+            dict(stages),
         )
 
     @property

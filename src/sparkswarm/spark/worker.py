@@ -62,6 +62,7 @@ class Desk:
         self._dead: dict[FileRef, npt.NDArray[np.uint8]] = {}
         self._mapped: dict[FileRef, Base | Delta] = {}
         self._tables: dict[FileRef, pa.Buffer] = {}
+        self._blocks: dict[tuple[FileRef, int], Block] = {}
         self._built: dict[FileRef, Any] = {}
         self._places: dict[tuple[int, int], tuple[RangeIndex, RangeIndex]] = {}
         if former and former.briefing.files == briefing.files:
@@ -69,6 +70,7 @@ class Desk:
             self._mapped = {ref: kept for ref, kept in former._mapped.items() if ref in named}
             self._dead = {ref: mask for ref, mask in former._dead.items() if ref in named}
             self._tables = {ref: kept for ref, kept in former._tables.items() if ref in named}
+            self._blocks = {key: kept for key, kept in former._blocks.items() if key[0] in named}
             if former.briefing.application == briefing.application:
                 self._built = {ref: made for ref, made in former._built.items() if ref in named}
 
@@ -147,7 +149,10 @@ class Desk:
 
     def block(self, kept: Kept) -> Block:
         """Return a block of recent points."""
-        return Block(self.table(kept.file, kept.begin), kept.piece.meta)
+        key = kept.file, kept.begin
+        if key not in self._blocks:
+            self._blocks[key] = Block(self.table(*key), kept.piece.meta)
+        return self._blocks[key]
 
     def states(self, partition_id: int) -> list[pa.Table]:
         """Return what is kept for the queries at home in a partition."""

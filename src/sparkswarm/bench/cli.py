@@ -1,0 +1,297 @@
+"""The command ``sparkswarm bench``: words, options and tables; what is measured is beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich import box
+from rich.table import Table
+
+from sparkswarm.terminal import (
+    BoundsOption,
+    DensityOption,
+    JsonOption,
+    SeedOption,
+    chosen_density,
+    explained,
+    people,
+    progress_bar,
+    write_json,
+)
+
+bench = typer.Typer(help="Benchmarks that anyone can run.", no_args_is_help=True)
+
+Centres = Literal["uniform", "cities"]
+
+
+@bench.command()
+def balance(
+    executors: Annotated[int, typer.Option(min=1, help="Executors that share the work.")] = 22,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the hotspot is in 30 to 49.")] = 60,
+    density: DensityOption = None,
+    bounds: BoundsOption = None,
+    points: Annotated[int, typer.Option(min=1, help="Points in a round.")] = 1_000_000,
+    queries: Annotated[int, typer.Option(min=0, help="Queries registered.")] = 1_000_000,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+    plans: Annotated[
+        Path | None, typer.Option(help="Also draw plans: at the start, settled, in the hotspot.")
+    ] = None,
+    picture: Annotated[Path, typer.Option(help="Where to draw the picture.")] = Path(
+        "artifacts/balance.png"
+    ),
+) -> None:
+    """Measure how evenly the protocol divides the work, round by round (simulated rounds)."""
+    from sparkswarm.bench.balance import run_balance, variants
+    from sparkswarm.bench.pictures import draw_balance, draw_plans
+
+    with explained(), progress_bar() as progress:
+        where = chosen_density(density, bounds)
+        total = rounds * len(list(variants(executors)))
+        task = progress.add_task("balance", total=total)
+        runs = run_balance(
+            where, executors, rounds, points, queries, seed,
+            lambda variant, _: progress.update(task, advance=1, description=variant.label),
+        )  # fmt: skip
+        title = f"{executors} executors, {where.name}, {points:,} points a round (simulated)"
+        draw_balance(runs, title, picture)
+        if plans:
+            best = next(run for run in runs if run.variant.is_default)
+            names = ("at the start", "settled", "in the hotspot")
+            titles = [
+                f"{n}, before round {r}" for n, (r, _) in zip(names, best.plans, strict=False)
+            ]
+            draw_plans(list(zip(titles, (p for _, p in best.plans), strict=True)), where, plans)
+    table = Table(title=title, box=box.SIMPLE, padding=(0, 0, 0, 1), pad_edge=False)
+    table.add_column("variant", no_wrap=True)
+    for column in ("5", "12-29", "+2", "+5", "last", "changes"):
+        table.add_column(column, justify="right", no_wrap=True)
+    rows = [("never rebalanced", runs[0].static_efficiency, 0)]
+    rows += [(run.variant.label, run.efficiency, sum(run.changes)) for run in runs]
+    for label, e, changes in rows:
+        cells = [e[5:6], sorted(e[12:30]), e[32:33], e[35:36], e[-1:]]
+        table.add_row(label, *(f"{c[0]:.3f}" if c else "" for c in cells), str(changes))
+    people.print(table)
+    people.print(
+        "Balance efficiency, 1 is perfect: in round 5, the lowest of rounds 12 to 29, two and "
+        f"five rounds after the hotspot's start, in the last round. Picture: {picture}"
+    )
+    settings = {
+        "density": where.name, "rounds": rounds, "points": points, "queries": queries, "seed": seed
+    }  # fmt: skip
+    write_json(
+        json_to,
+        settings
+        | {
+            "never_rebalanced": [round(value, 4) for value in runs[0].static_efficiency],
+            "runs": [run.to_json() for run in runs],
+        },
+    )
+
+
+@bench.command()
+def overhead(
+    executors: Annotated[int, typer.Option(min=2, help="Executors that share the work.")] = 22,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds played before measuring.")] = 15,
+    density: DensityOption = None,
+    bounds: BoundsOption = None,
+    points: Annotated[int, typer.Option(min=1, help="Points in a round.")] = 1_000_000,
+    queries: Annotated[int, typer.Option(min=0, help="Queries registered.")] = 1_000_000,
+    repeat: Annotated[int, typer.Option(min=2, help="Times each operation is timed.")] = 300,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Time each operation that the paper's two overhead figures time."""
+    from sparkswarm.bench.overhead import run_overhead
+    from sparkswarm.bench.world import World
+    from sparkswarm.config import SwarmConfig
+
+    with explained(), progress_bar() as progress:
+        where = chosen_density(density, bounds)
+        b = where.bounds
+        config = SwarmConfig(
+            bounds=(b.min_x, b.min_y, b.max_x, b.max_y),
+            grid=(where.grid.columns, where.grid.rows),
+            executors=executors,
+        )
+        task = progress.add_task("registering queries", total=rounds + 12)
+        world = World(config, where, None, points, queries, seed)
+        for _ in range(rounds):
+            world.play()
+            progress.update(task, advance=1, description="playing rounds")
+        operations = []
+        for operation in run_overhead(world, where, repeat, seed):
+            operations.append(operation)
+            progress.update(task, advance=1, description=operation.name)
+    grid = f"{where.grid.columns} x {where.grid.rows} cells"
+    table = Table(
+        box=box.SIMPLE, title=f"{executors} executors, {grid}, {queries:,} queries, {where.name}"
+    )
+    for column in ("operation", "figure", "median µs", "p99 µs", "per"):
+        numbers = "µs" in column
+        table.add_column(column, justify="right" if numbers else "left", no_wrap=numbers)
+    for op in operations:
+        table.add_row(op.name, op.figure, f"{op.median:.4g}", f"{op.p99:.4g}", op.per)
+    people.print(table)
+    write_json(
+        json_to,
+        {
+            "executors": executors, "grid": [where.grid.columns, where.grid.rows],
+            "queries": queries, "density": where.name,
+            "operations": [operation.to_json() for operation in operations],
+        },
+    )  # fmt: skip
+
+
+@bench.command()
+def engine(
+    batches: Annotated[int, typer.Option(min=4, help="Batches of each run.")] = 12,
+    points: Annotated[int, typer.Option(min=1000, help="Points in a batch.")] = 1_000_000,
+    queries: Annotated[int, typer.Option(min=1000, help="Queries registered.")] = 1_000_000,
+    many_queries: Annotated[
+        int, typer.Option(min=0, help="Queries of the memory run; 0 leaves it out.")
+    ] = 8_000_000,
+    centres: Annotated[
+        Centres,
+        typer.Option(
+            help="Where queries wait: uniform, a few results for a point; cities, hundreds."
+        ),
+    ] = "uniform",
+    repeat: Annotated[int, typer.Option(min=1, help="Times each throughput is measured.")] = 3,
+    cores: Annotated[int, typer.Option(min=1, help="Cores, and executors.")] = 2,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Measure the engine on Spark beside plain Spark and beside the kernel alone."""
+    from sparkswarm.bench.engine import EngineSettings, run_engine
+
+    with explained(), people.status("starting") as status:
+        settings = EngineSettings(
+            batches, points, queries, many_queries, centres, repeat, cores, seed
+        )
+        run = run_engine(settings, status.update)
+    found = run.to_json()
+    table = Table(
+        title=f"{queries:,} queries ({centres}), batches of {points:,} points, local[{cores}]",
+        box=box.SIMPLE,
+    )
+    for column in ("", "points/s", "sparkswarm is"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    rivals, ratio = found["rivals"], found["ratio"]
+    table.add_row("sparkswarm", f"{found['points_per_s']:,}", "")
+    table.add_row("plain Spark", f"{rivals['plain_spark']:,}", f"{ratio['plain_spark']:.2f} x")
+    table.add_row("sparkswarm, 1% of the queries change", f"{found['points_per_s_churn']:,}", "")
+    table.add_row(
+        "plain Spark, 1% of the queries change",
+        f"{rivals['plain_spark_churn']:,}",
+        f"{ratio['plain_spark_churn']:.2f} x",
+    )
+    table.add_row("the kernel alone", f"{rivals['kernel']:,}", f"{ratio['kernel']:.2f} x")
+    people.print(table)
+    people.print(
+        f"A batch of 1,000 points on 4 executors: {found['small_batch_s']:.3f} s. "
+        f"Moving 100,000 queries adds {found['move_overhead']:+.1%} to a batch. "
+        f"A sample of {found['oracle']['checked']:,} points: {found['oracle']['wrong']} wrong."
+    )
+    if run.memory:
+        people.print(
+            f"{many_queries:,} queries: {run.memory['bytes_per_query']:.0f} bytes each, at most "
+            f"{run.memory['peak_gb']:.1f} GB for all processes together."
+        )
+    steps = ", ".join(f"{name} {took:.2f} s" for name, took in found["profile"].items())
+    people.print(f"Where a batch's time goes: {steps}.")
+    write_json(json_to, found)
+
+
+@bench.command()
+def adapt(
+    batches: Annotated[
+        int, typer.Option(min=6, help="Batches; the hotspot is in all but the first quarter.")
+    ] = 20,
+    points: Annotated[int, typer.Option(min=1000, help="Points in a batch.")] = 200_000,
+    queries: Annotated[int, typer.Option(min=100, help="Queries before the hotspot.")] = 200_000,
+    density: DensityOption = None,
+    bounds: BoundsOption = None,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+    picture: Annotated[Path, typer.Option(help="Where to draw the picture.")] = Path(
+        "artifacts/adapt.png"
+    ),
+) -> None:
+    """Measure how each policy bears a hotspot, on Spark."""
+    from sparkswarm.bench.adapt import AdaptSettings, run_adapt, total_batches
+    from sparkswarm.bench.pictures import draw_adapt
+    from sparkswarm.workloads import Hotspot
+
+    hotspot = Hotspot(start=round(batches * 0.27), stop=batches - 1)
+    settings = AdaptSettings(batches, points, queries, hotspot=hotspot, seed=seed)
+    with explained(), progress_bar() as progress:
+        where = chosen_density(density, bounds)
+        task = progress.add_task("writing the stream", total=total_batches(settings))
+
+        def on_batch(part: str, policy: str, _: int) -> None:
+            progress.update(task, advance=1, description=f"{part}: {policy}")
+
+        run = run_adapt(where, settings, on_batch)
+        draw_adapt(run, picture)
+    table = Table(box=box.SIMPLE, title=f"during the hotspot, {where.name}")
+    for column in ("policy", "points/s", "longest task, s", "mean latency, s"):
+        table.add_column(column, justify="left" if column == "policy" else "right")
+    rate, path, latency = run.throughput(), run.critical_path(), run.latency()
+    for name in settings.policies:
+        table.add_row(name, f"{rate[name]:,.0f}", f"{path[name]:.3f}", f"{latency[name]:.3f}")
+    people.print(table)
+    people.print(
+        f"Points a second by the wall clock, {settings.wall_executors} executors on as many "
+        f"cores. Longest task and latency: {settings.path_executors} executors, processor "
+        f"seconds, one task at a time. Picture: {picture}"
+    )
+    write_json(json_to, run.to_json())
+
+
+@bench.command()
+def apps(
+    batches: Annotated[int, typer.Option(min=4, help="Batches of each run.")] = 12,
+    points: Annotated[int, typer.Option(min=1000, help="Points in a batch.")] = 500_000,
+    queries: Annotated[int, typer.Option(min=1, help="Subscriptions registered.")] = 500_000,
+    aggregates: Annotated[int, typer.Option(min=1, help="Aggregates registered.")] = 200_000,
+    asks: Annotated[int, typer.Option(min=2, help="Snapshot queries in a batch.")] = 200,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--kind", help="subscriptions, aggregates, snapshots or mixed; all if none."),
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Times each kind is measured.")] = 3,
+    cores: Annotated[int, typer.Option(min=1, help="Cores, and executors.")] = 2,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Measure every kind of query on Spark beside the same written by hand in plain Spark."""
+    from sparkswarm.bench.apps import KINDS, AppsSettings, run_apps
+
+    unknown = set(kinds or ()) - set(KINDS)
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {', '.join(KINDS)}")
+    wanted = tuple(kind for kind in KINDS if kind in (kinds or KINDS))
+    settings = AppsSettings(batches, points, queries, aggregates, asks, repeat, cores, seed, wanted)
+    with explained(), people.status("starting") as status:
+        run = run_apps(settings, status.update)
+    found = run.to_json()
+    table = Table(
+        title=f"{queries:,} subscriptions, {aggregates:,} aggregates, {asks:,} snapshot queries a "
+        f"batch of {points:,} points, local[{cores}]",
+        box=box.SIMPLE,
+    )
+    for column in ("", "points/s", "plain Spark", "sparkswarm is", "checked", "wrong"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    for kind, row in found.items():
+        numbers = (f"{row['points_per_s']:,}", f"{row['plain_spark']:,}", f"{row['ratio']:.2f} x")
+        table.add_row(
+            kind, *numbers, *(f"{row['oracle'][name]:,}" for name in ("checked", "wrong"))
+        )
+    people.print(table)
+    for kind, row in found.items():
+        steps = ", ".join(f"{name} {took:.2f}" for name, took in row["seconds"].items())
+        people.print(f"Seconds of a batch, {kind}: {steps}.")
+    write_json(json_to, found)
