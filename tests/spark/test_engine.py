@@ -1,6 +1,7 @@
 """The whole engine gives exactly what comparing every point with every query gives."""
 
 import random
+import threading
 from collections import Counter
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -13,10 +14,12 @@ from sparkswarm import (
     ConfigError,
     InputError,
     MemorySink,
+    NoopSink,
     ParquetSink,
     PointColumns,
     QueryColumns,
     Swarm,
+    SwarmConfig,
 )
 from sparkswarm.policies.policy import POLICY_NAMES
 
@@ -645,3 +648,32 @@ def test_observers_hear_of_every_batch_and_cannot_stop_it(spark, tmp_path):
     assert sum(points for _, points, *_ in heard) == expected(world).points
     assert all(executors == 3 for *_, executors, _ in heard)
     assert sum(decisions for *_, decisions in heard) > 0
+
+
+def test_a_run_stops_between_batches_and_goes_on(spark, tmp_path):
+    numbers = []
+
+    def sink(rows, batch_id):
+        NoopSink()(rows, batch_id)
+        numbers.append(batch_id)
+
+    point = (F.rand() * 9).alias("x"), (F.rand() * 7).alias("y")
+    for _ in range(3):
+        before = len(numbers)
+        rate = spark.readStream.format("rate").option("rowsPerSecond", 500).load()
+        points = rate.select(F.col("value").alias("id"), *point)
+        handle = Swarm(spark, SwarmConfig(bounds=(0, 0, 9, 7), grid=(4, 4), executors=2)).start(
+            points, sink=sink, checkpoint=str(tmp_path / "checkpoint")
+        )
+        while len(numbers) < before + 3:
+            assert handle.query.isActive
+        # In another thread: should it wait for ever, this test must not.
+        stopper = threading.Thread(target=handle.stop, daemon=True)
+        stopper.start()
+        stopper.join(60)
+        assert not stopper.is_alive()
+        assert handle.await_termination(60)
+        assert not handle.status().active
+    # One that Spark had not yet taken note of comes again under its number.
+    assert numbers == sorted(numbers)
+    assert set(numbers) == set(range(numbers[-1] + 1))

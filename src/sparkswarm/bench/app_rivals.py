@@ -29,6 +29,7 @@ from sparkswarm.bench.plain_spark import (
     inside,
 )
 from sparkswarm.spark.session import settings_for_a_while
+from sparkswarm.spark.sink import NoopSink, Sink
 
 POINTS = "id BIGINT, x DOUBLE, y DOUBLE, ts TIMESTAMP, speed DOUBLE, kind STRING"
 EDGES = "min_x DOUBLE, min_y DOUBLE, max_x DOUBLE, max_y DOUBLE"
@@ -54,12 +55,18 @@ class Rivals:
         What to read.
     window
         How many seconds snapshot queries look back.
+    sink
+        Who gets the rows, and the number of their batch; by default they are computed and
+        dropped.
     """
 
-    def __init__(self, spark: SparkSession, inputs: AppInputs, window: int) -> None:
+    def __init__(
+        self, spark: SparkSession, inputs: AppInputs, window: int, sink: Sink | None = None
+    ) -> None:
         self._spark = spark
         self._inputs = inputs
         self._window = window
+        self._sink = sink or NoopSink()
         self._partitions = SHUFFLE_PARTITIONS_PER_CORE * spark.sparkContext.defaultParallelism
 
     def seconds(self, kind: str) -> list[float]:
@@ -81,7 +88,7 @@ class Rivals:
         join = self._join(queries, CELL_SIDE, details, fast & same)
 
         def each(points: DataFrame, batch: int) -> None:
-            _drop(join.match(points))
+            self._sink(join.match(points), batch)
 
         try:
             return self._run(self._stream().writeStream.foreachBatch(each))
@@ -94,10 +101,10 @@ class Rivals:
         told = (
             join.match(points, "ts", "speed")
             .groupBy(F.window("ts", f"{BATCH_SECONDS} seconds"), "query")
-            .agg(F.count("*"), F.avg("speed"), F.max("speed"))
+            .agg(F.count("*").alias("count"), F.avg("speed"), F.max("speed").alias("most"))
         )
         try:
-            return self._run(told.writeStream.format("noop").outputMode("append"))
+            return self._run(told.writeStream.foreachBatch(self._sink).outputMode("append"))
         finally:
             join.close()
 
@@ -131,8 +138,8 @@ class Rivals:
         found = recent.join(asks, "cell").where(inside())
         columns = ["query", "id", "x", "y", "ts", "speed"]
         counts = found.where("op = 'count'").groupBy("query").count()
-        _drop(found.where("op = 'range'").select(*columns))
-        _drop(counts)
+        self._sink(found.where("op = 'range'").select(*columns), batch)
+        self._sink(counts, batch)
 
     def _read(self, kind: str, schema: str) -> DataFrame:
         return self._spark.read.schema(schema).parquet(str(self._inputs.folder / kind))
@@ -165,7 +172,3 @@ class Rivals:
             finally:
                 query.stop()
         return [seconds[batch] for batch in range(self._inputs.batches)]
-
-
-def _drop(rows: DataFrame) -> None:
-    rows.write.format("noop").mode("overwrite").save()

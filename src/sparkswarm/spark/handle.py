@@ -7,13 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
 from sparkswarm.errors import ConfigError
 from sparkswarm.protocol.messages import Logged
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.asking import ask
-from sparkswarm.spark.running import Run
+from sparkswarm.spark.running import Run, StoppedError
 from sparkswarm.spark.status import Status
 
 if TYPE_CHECKING:
@@ -103,14 +104,21 @@ class Handle:
     def stop(self) -> None:
         """End the run after the batch under way; start on the same checkpoint to go on."""
         with self._run.between:
-            self.query.stop()
+            self._run.stopping = True
+        # Not under the lock: Spark waits for a batch that may be waiting for it.
+        self.query.stop()
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the run has ended; return whether it has. Raises what ended it."""
-        if timeout is None:
-            self.query.awaitTermination()
-            return True
-        return bool(self.query.awaitTermination(timeout))  # type: ignore[arg-type]  # floats do
+        try:
+            if timeout is None:
+                self.query.awaitTermination()
+                return True
+            return bool(self.query.awaitTermination(timeout))  # type: ignore[arg-type]  # floats do
+        except StreamingQueryException as error:
+            if StoppedError.__name__ in str(error):
+                return True
+            raise
 
     def process_all_available(self) -> None:
         """Wait until all that the sources have now is in the sink. For tests."""

@@ -8,7 +8,7 @@ import threading
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkswarm.config import SwarmConfig
-from sparkswarm.errors import InputError
+from sparkswarm.errors import InputError, SparkswarmError
 from sparkswarm.policies.policy import History
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.batch import Batches, Sinks
@@ -26,6 +26,10 @@ logger = logging.getLogger(__name__)
 
 CLEAN_EVERY = 5
 """Old files are deleted after so many batches."""
+
+
+class StoppedError(SparkswarmError, RuntimeError):
+    """The run is being stopped; no other batch begins."""
 
 
 class Run:
@@ -52,6 +56,7 @@ class Run:
         self.observers: list[Observer] = []
         self.plan: Plan | None = None
         self.between = threading.Lock()
+        self.stopping = False
 
     def begin(
         self, preload: DataFrame | None, columns: QueryColumns, quarantine: Sink | None
@@ -76,6 +81,9 @@ class Run:
     ) -> None:
         """Run one batch; without sinks it is one of operations alone."""
         with self.between:
+            if self.stopping:
+                # To return would let Spark count a batch that never ran.
+                raise StoppedError(f"stopped before batch {number}, with which the run will go on")
             self.progress(self.batches.run(batch, number, sinks), quarantine)
 
     def progress(self, progress: Progress, quarantine: Sink | None) -> None:
