@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
+from sparkswarm.apps.application import Each
 from sparkswarm.protocol.geometry import Bounds, CellRect, Grid
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.sim.clock import Clock
+from sparkswarm.sim.matching import Matching
 from sparkswarm.sim.oracle import Oracle
 from sparkswarm.sim.tuples import Answered, Ask, Final, Lane, Match, Operation, Point
 
@@ -26,10 +29,10 @@ def match(version: int, lane: Lane | None = None, running: int = 0) -> Match:
 class Story:
     """Tell an oracle what happens, one thing a microsecond."""
 
-    def __init__(self) -> None:
+    def __init__(self, matching: Matching | None = None) -> None:
         self.clock = Clock()
         plan = Plan.initial(Grid(Bounds(0, 0, 4, 4), 4, 4), 2)
-        self.oracle = Oracle(self.clock, plan, counts_all=True)
+        self.oracle = Oracle(self.clock, plan, counts_all=True, matching=matching)
 
     def tell(self, *events: tuple[str, object]) -> Oracle:
         for what, about in events:
@@ -99,6 +102,44 @@ def test_results(
     verdict = story.oracle.judge()
     assert (verdict.lost, verdict.duplicated) == (lost, duplicated)
     assert len(verdict.violations) == violations
+
+
+def is_liked(point: dict[str, object], query: dict[str, object]) -> bool:
+    return query["colour"] in (None, point["colour"])
+
+
+COLOUR = pa.schema({"colour": pa.string()})
+LIKED = Matching(Each(is_liked, {"colour": "STRING"}, ["colour"]), COLOUR, COLOUR)
+RED = POINT._replace(details=("red",))
+
+
+@pytest.mark.parametrize(
+    ("colours", "results", "lost", "violations"),
+    [
+        pytest.param(["red"], [match(1)], 0, 0, id="a match"),
+        pytest.param(["red"], [], 1, 1, id="a match that is missing"),
+        pytest.param(["blue"], [match(1)], 0, 1, id="in the rectangle, and no match"),
+        pytest.param(["blue"], [], 0, 0, id="in the rectangle, no match and no result"),
+        pytest.param(["red", "blue"], [], 0, 0, id="updated meanwhile: may be missing"),
+        pytest.param(["red", "blue"], [match(1)], 0, 0, id="updated meanwhile: may still match"),
+        pytest.param(["red", "blue"], [match(2)], 0, 1, id="of the version that does not match"),
+        pytest.param(["red", None], [], 1, 1, id="a match either way: must be"),
+    ],
+)
+def test_results_of_an_application(
+    colours: list[str | None], results: list[Match], lost: int, violations: int
+) -> None:
+    """The first version is there when the point comes, the second comes with the point."""
+    first, *second = (
+        operation(version, INSIDE)._replace(details=(colour,))
+        for version, colour in enumerate(colours, start=1)
+    )
+    story = Story(LIKED)
+    story.tell(emitted(first), done(first), *map(emitted, second), emitted(RED), done(RED))
+    story.tell(*map(done, second), *(("result", result) for result in results))
+    verdict = story.oracle.judge()
+    assert (verdict.lost, len(verdict.violations)) == (lost, violations)
+    assert story.oracle.seen()["pairs that an application denied"] == colours.count("blue")
 
 
 LANE = (7, 1, 1, 0)

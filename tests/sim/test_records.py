@@ -109,6 +109,20 @@ def test_the_newest_of_two_owners_counts_and_no_running_count_is_dropped() -> No
     assert record.close_counts() == [Final((7, 1, 1, 1), 1)]
 
 
+def test_details_are_those_of_the_newest_version() -> None:
+    shared = Partition(1, CellRect(0, 0, 1, 1), (0, 1), (32, 32))
+    one, other = Record(shared), Record(shared)
+    for record, versions in ((one, (1,)), (other, (1, 2))):
+        for version in versions:
+            record.apply(operation(7, version, CELLS)._replace(details=(f"version {version}",)))
+    change = reshared(shared, {2: TICKETS}, 5)
+    for first, then in (((one, 0), (other, 1)), ((other, 1), (one, 0))):
+        record = new_record(change, 5, 2)
+        for before, owner in (first, then):
+            record.absorb(portion(before, owner, change, change.created[0], 2, NONE))
+        assert record.entries[7].operation.details == ("version 2",)
+
+
 def test_a_merge_waits_for_both_and_goes_on_with_one_count() -> None:
     left, right = Partition(1, LEFT, (0,)), Partition(2, RIGHT, (0,))
     records = [Record(left), Record(right)]

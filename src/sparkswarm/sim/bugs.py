@@ -24,6 +24,7 @@ class Bug(StrEnum):
     TOMBSTONE_LOST = "tombstone-lost"
     SEEN_NOT_MOVED = "seen-not-moved"
     FENCE_IGNORED = "fence-ignored"
+    DETAILS_LEFT_BEHIND = "details-left-behind"
 
     @property
     def meaning(self) -> str:
@@ -50,4 +51,7 @@ MEANINGS = {
     Bug.TOMBSTONE_LOST: "A split forgets that a query was removed.",
     Bug.SEEN_NOT_MOVED: "Which tuples were processed is not handed over.",
     Bug.FENCE_IGNORED: "An executor that was declared dead goes on as if nothing had happened.",
+    Bug.DETAILS_LEFT_BEHIND: (
+        "Of a query that moves only the rectangle arrives, not what else the application needs."
+    ),
 }

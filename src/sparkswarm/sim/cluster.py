@@ -29,7 +29,7 @@ from sparkswarm.sim.sink import Sink
 from sparkswarm.sim.source import Source
 from sparkswarm.sim.storage import Storage
 from sparkswarm.sim.tuples import Point
-from sparkswarm.sim.workload import Demand, draw_scripts
+from sparkswarm.sim.workload import Demand, Workload, draw_workload
 
 POINTS_PER_SOURCE = 1_000_000
 """A point's id is its source x this + its number."""
@@ -115,6 +115,8 @@ class World:
         What is broken on purpose.
     journal_to
         Where every event is written, if anywhere.
+    workload
+        What the sources emit; drawn from the seed if not given.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class World:
         scenario: Scenario,
         bugs: frozenset[Bug] = frozenset(),
         journal_to: TextIO | None = None,
+        workload: Workload | None = None,
     ) -> None:
         self.scenario = scenario
         self.bugs = bugs
@@ -141,15 +144,15 @@ class World:
         plan = Plan.initial(self.grid, self.executors)
         self.store = Storage(plan, bugs)
         counts_all = self.window == Count(EVERYTHING) or not isinstance(self.window, Count)
-        self.oracle = Oracle(self.clock, plan, counts_all)
+        if workload is None:
+            workload = draw_workload(seed, self.grid, scenario.sources, scenario.demand)
+        self.matching = workload.matching
+        self.oracle = Oracle(self.clock, plan, counts_all, self.matching)
         weather = scenario.faults.weather
         self.network = Network(self.clock, random.Random(f"{seed}/network"), weather, self._arrive)
-        scripts = draw_scripts(
-            random.Random(f"{seed}/workload"), self.grid, scenario.sources, scenario.demand
-        )
         self.sources = [
             Source(s, self, script, scenario.credits, scenario.again_after)
-            for s, script in enumerate(scripts)
+            for s, script in enumerate(workload.scripts)
         ]
         self._ambushed: set[str] = set()
         self.sink = Sink(self)

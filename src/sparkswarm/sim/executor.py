@@ -285,7 +285,7 @@ class Executor(Machine):
         record.advance(point.source, message.low)
         if point not in record.seen:
             record.seen.add(point)
-            results, checks = record.match(point, self.number)
+            results, checks = record.match(point, self.number, self.world.matching)
             self.snapshots.keep(record.partition.id, point)
             self.publish(results)
             self._collected.append((record.partition.id, message.column, message.row, checks))

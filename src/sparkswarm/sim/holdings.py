@@ -278,6 +278,8 @@ class Holdings:
             if operation is None or operation.version != version:
                 return None
             entries.append(Entry(operation, dict(counts)))
+        if Bug.DETAILS_LEFT_BEHIND in self._world.bugs and handover.giver != self._number:
+            entries = [replace(e, operation=e.operation._replace(details=())) for e in entries]
         return replace(content, entries=tuple(entries), named=())
 
     def beat(self) -> None:

@@ -8,10 +8,13 @@ met it can only be said within limits. Version k of a query is *possible* for a 
 operation was emitted before the point was acknowledged, and no later one was acknowledged
 before the point was emitted. Not yet registered is version 0.
 
-- Where every possible version has the point in its rectangle, there must be one result.
-- Where none has, there must be none.
-- Otherwise there may be one. Its version must be possible and contain the point.
+- Where every possible version matches the point, there must be one result.
+- Where none does, there must be none.
+- Otherwise there may be one. Its version must be possible and match the point.
 - There are never two.
+
+A version matches the points in its rectangle; where there is an application, those of them that
+it says. It is asked here about all that was ever emitted, at once.
 
 **Running counts.** The results of a stateful query are counted along lanes, each at one
 executor at a time. The numbers of a lane must be 1, 2, 3, ... without gap or repetition, and
@@ -32,6 +35,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sparkswarm.errors import PlanError
 from sparkswarm.protocol.global_index import GlobalIndex
@@ -39,6 +43,9 @@ from sparkswarm.protocol.partition import Change, Partition
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.sim.clock import Clock
 from sparkswarm.sim.tuples import Answered, Ask, Final, Lane, Match, Operation, Point, Rectangle
+
+if TYPE_CHECKING:
+    from sparkswarm.sim.matching import Matching
 
 SHOWN = 5
 """So many violations of a run are told in full."""
@@ -86,6 +93,11 @@ class _Asked:
 class Oracle:
     """Watch one run.
 
+    Attributes
+    ----------
+    matches
+        The results that have reached the sink.
+
     Parameters
     ----------
     clock
@@ -93,14 +105,20 @@ class Oracle:
     counts_all
         Whether the window of the run keeps everything that a snapshot query may ask for; if
         not, answers are only checked for what must not be in them.
+    matching
+        The application of the run, if it has one.
     """
 
-    def __init__(self, clock: Clock, plan: Plan, counts_all: bool) -> None:
+    def __init__(
+        self, clock: Clock, plan: Plan, counts_all: bool, matching: Matching | None = None
+    ) -> None:
         self._clock = clock
+        self._matching = matching
+        self._denied: set[tuple[int, int, int, int]] = set()
         self._counts_all = counts_all
         self._points: dict[tuple[int, int], _Fate] = {}
         self._operations: dict[int, list[_Fate]] = {}
-        self._matches: list[Match] = []
+        self.matches: list[Match] = []
         self._finals: list[Final] = []
         self._questions: dict[int, _Asked] = {}
         self._answers: list[Answered] = []
@@ -139,7 +157,7 @@ class Oracle:
     def result(self, result: Match | Final) -> None:
         """See a result at the sink."""
         if isinstance(result, Match):
-            self._matches.append(result)
+            self.matches.append(result)
         else:
             self._finals.append(result)
 
@@ -205,9 +223,11 @@ class Oracle:
         return {
             "points": len(self._points),
             "operations": sum(map(len, self._operations.values())),
-            "results": len(self._matches),
+            "results": len(self.matches),
             "snapshot queries": len(self._answers),
             "sent again": len(self._again),
+            "runs with an application": int(self._matching is not None),
+            "pairs that an application denied": len(self._denied),
         }
 
     # -- judgement --------------------------------------------------------------------------
@@ -238,9 +258,36 @@ class Oracle:
             for item in self._again:
                 self._lost(f"{item} had to be sent again, though no machine died")
 
+    def _ask_the_application(self) -> None:
+        """Find out which points in the rectangle of a version do not match it."""
+        if self._matching is None:
+            return
+        points = [f.item for f in self._points.values() if isinstance(f.item, Point)]
+        operations = [
+            f.item
+            for fates in self._operations.values()
+            for f in fates
+            if isinstance(f.item, Operation) and f.item.rectangle is not None
+        ]
+        pairs = [
+            (p, o)
+            for p, point in enumerate(points)
+            for o, operation in enumerate(operations)
+            if _contains(operation.rectangle, point)
+        ]
+        decided = self._matching.decide(points, operations, pairs)
+        for (p, o), matches in zip(pairs, decided, strict=True):
+            if not matches:
+                self._denied.add(_key(operations[o], points[p]))
+
+    def _is_match(self, operation: Operation, point: Point) -> bool:
+        """Whether a point matches a version of a query."""
+        return _contains(operation.rectangle, point) and _key(operation, point) not in self._denied
+
     def _judge_matches(self) -> None:
+        self._ask_the_application()
         found: dict[tuple[int, int, int], list[Match]] = {}
-        for match in self._matches:
+        for match in self.matches:
             found.setdefault((match.query, match.source, match.number), []).append(match)
         for query, operations in self._operations.items():
             for (source, number), point in self._points.items():
@@ -252,25 +299,25 @@ class Oracle:
     def _judge_pair(self, operations: list[_Fate], point: _Fate, matches: list[Match]) -> None:
         item = point.item
         assert isinstance(item, Point)
-        inside = [
-            isinstance(o.item, Operation) and _contains(o.item.rectangle, item) for o in operations
-        ]
-        if not matches and not any(inside):
+        fits = [isinstance(o.item, Operation) and self._is_match(o.item, item) for o in operations]
+        if not matches and not any(fits):
             return
         if len(matches) > 1:
             self._duplicated(f"{item} has {len(matches)} results: {matches}")
         possible = _possible(operations, point)
         for match in matches:
             k = match.version
-            if k not in possible or not inside[k - 1]:
+            if k not in possible:
                 self.wrong(f"{match} for {item}: possible are versions {possible} of the query")
-        if not matches and all(k > 0 and inside[k - 1] for k in possible):
+            elif not fits[k - 1]:
+                self.wrong(f"{match} for {item}, which that version does not match")
+        if not matches and all(k > 0 and fits[k - 1] for k in possible):
             query = operations[0].item
             self._lost(f"the result of {item} and version {possible} of {query}")
 
     def _judge_counts(self) -> None:
         counts: dict[Lane, list[int]] = {}
-        for match in self._matches:
+        for match in self.matches:
             if match.lane is not None:
                 counts.setdefault(match.lane, []).append(match.running)
         for lane, numbers in counts.items():
@@ -311,6 +358,10 @@ def _contains(rectangle: Rectangle | None, point: Point) -> bool:
         return False
     x1, y1, x2, y2 = rectangle
     return x1 <= point.x <= x2 and y1 <= point.y <= y2
+
+
+def _key(operation: Operation, point: Point) -> tuple[int, int, int, int]:
+    return operation.query, operation.version, point.source, point.number
 
 
 def _possible(operations: list[_Fate], point: _Fate) -> list[int]:

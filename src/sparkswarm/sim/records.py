@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import compress
+from typing import TYPE_CHECKING
 
 from sparkswarm.protocol.geometry import CellRect
 from sparkswarm.protocol.partition import Change, Partition
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.tuples import Final, Lane, Match, Operation, Point
+
+if TYPE_CHECKING:
+    from sparkswarm.sim.matching import Matching
 
 Holder = tuple[int, int]
 """A partition and one of its owners."""
@@ -134,9 +139,14 @@ class Record:
             known.counts.update(given.counts)
         self.seen.absorb(content.seen)
 
-    def match(self, point: Point, executor: int) -> tuple[list[Match], int]:
-        """Return the results of a point, and how many queries were checked for them."""
-        results: list[Match] = []
+    def match(
+        self, point: Point, executor: int, matching: Matching | None = None
+    ) -> tuple[list[Match], int]:
+        """Return the results of a point, and how many queries were checked for them.
+
+        Without ``matching`` every query matches whose rectangle contains the point.
+        """
+        found: list[Entry] = []
         checks = 0
         for entry in self.entries.values():
             operation = entry.operation
@@ -145,14 +155,22 @@ class Record:
             checks += 1
             x1, y1, x2, y2 = operation.rectangle
             if x1 <= point.x <= x2 and y1 <= point.y <= y2:
-                query, version = operation.query, operation.version
-                lane, count = None, 0
-                if operation.stateful:
-                    own = (query, version, self.partition.id, executor)
-                    lane = min(entry.counts, default=own)
-                    count = entry.counts[lane] = entry.counts.get(lane, 0) + 1
-                results.append(Match(query, version, point.source, point.number, lane, count))
-        return results, checks
+                found.append(entry)
+        if matching is not None:
+            pairs = [(0, i) for i in range(len(found))]
+            decided = matching.decide([point], [entry.operation for entry in found], pairs)
+            found = list(compress(found, decided))
+        return [self._result(entry, point, executor) for entry in found], checks
+
+    def _result(self, entry: Entry, point: Point, executor: int) -> Match:
+        """Return a result, and count it where the query counts."""
+        query, version = entry.operation.query, entry.operation.version
+        lane, count = None, 0
+        if entry.operation.stateful:
+            own = (query, version, self.partition.id, executor)
+            lane = min(entry.counts, default=own)
+            count = entry.counts[lane] = entry.counts.get(lane, 0) + 1
+        return Match(query, version, point.source, point.number, lane, count)
 
     def close_counts(self) -> list[Final]:
         """End the running counts of queries that have left the partition."""

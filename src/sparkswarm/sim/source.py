@@ -187,12 +187,14 @@ class Source(Machine):
         number = self._emitted = self._emitted + 1
         item: Point | Operation
         if isinstance(scripted, NewPoint):
-            item = Point(self.number, number, scripted.x, scripted.y, scripted.key, now)
+            item = Point(
+                self.number, number, scripted.x, scripted.y, scripted.key, now, scripted.details
+            )
             self._pending[number] = _Pending(item, now, None)
         else:
             item = Operation(
                 self.number, number, scripted.query, scripted.version, scripted.rectangle,
-                scripted.cells, scripted.reach, scripted.stateful,
+                scripted.cells, scripted.reach, scripted.stateful, scripted.details,
             )  # fmt: skip
             self._pending[number] = _Pending(item, now, Coverage(item.reach))
             self._unsettled[item.query] = self._unsettled.get(item.query, 0) + 1

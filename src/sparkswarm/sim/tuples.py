@@ -20,6 +20,9 @@ ALL_TICKETS = (1 << TICKETS) - 1
 Rectangle = tuple[float, float, float, float]
 """min_x, min_y, max_x, max_y; all edges included."""
 
+Details = tuple[Any, ...]
+"""What a tuple has for an application: values of its columns, none without one."""
+
 Lane = tuple[int, int, int, int]
 """One running count of a stateful query: (query, version, partition, executor) it began with."""
 
@@ -33,6 +36,7 @@ class Point(NamedTuple):
     y: float
     key: int
     time: int
+    details: Details = ()
 
 
 class Operation(NamedTuple):
@@ -51,6 +55,7 @@ class Operation(NamedTuple):
     cells: CellRect | None
     reach: CellRect
     stateful: bool
+    details: Details = ()
 
 
 class Ask(NamedTuple):

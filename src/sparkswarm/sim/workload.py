@@ -1,21 +1,29 @@
-"""What the sources are to emit, drawn from the seed.
+"""What the sources are to emit, and the application that decides on it, drawn from the seed.
 
 Owns the scripts: points around hotspots that move, queries that come, change and go while
-partitions move, and snapshot queries. Drawn so that what is hard happens often: coordinates on
-the borders of cells, one cell with very many points, queries over many partitions, operations
-that overtake each other.
+partitions move, and snapshot queries. What an application needs of them is in :mod:`.details`.
+Drawn so that what is hard happens often: coordinates on the borders of cells, one cell with very
+many points, queries over many partitions, operations that overtake each other.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from sparkswarm.protocol.geometry import CellRect, Grid
 from sparkswarm.sim.clock import MILLISECOND
-from sparkswarm.sim.tuples import Rectangle
+from sparkswarm.sim.tuples import Details, Rectangle
+
+if TYPE_CHECKING:
+    from sparkswarm.sim.details import Theme
+    from sparkswarm.sim.matching import Matching
+
+APPLICATIONS = 0.3
+"""The part of the seeds that have an application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,7 @@ class NewPoint:
     x: float
     y: float
     key: int
+    details: Details = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +49,12 @@ class NewOperation:
     reach: CellRect
     stateful: bool
     patient: bool
+    details: Details = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NewQuestion:
-    """A snapshot query; a patient one waits until all points are done."""
+    """A snapshot query; a patient one waits until all before it are done."""
 
     time: int
     number: int
@@ -53,6 +63,17 @@ class NewQuestion:
 
 
 Scripted = NewPoint | NewOperation | NewQuestion
+Script = list[Scripted]
+
+
+class Workload(NamedTuple):
+    """What each source is to emit, in order of time, and what decides on it.
+
+    Without ``matching``, rectangles do.
+    """
+
+    scripts: list[Script]
+    matching: Matching | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +97,44 @@ class Demand:
     impatience: float = 0.4
 
 
-def draw_scripts(
-    luck: random.Random, grid: Grid, sources: int, demand: Demand
-) -> list[list[Scripted]]:
-    """Return what each source is to emit, in order of time."""
-    scripts: list[list[Scripted]] = [[] for _ in range(sources)]
+def draw_workload(seed: int, grid: Grid, sources: int, demand: Demand) -> Workload:
+    """Draw a workload from its seed."""
+    scripts = _draw_scripts(random.Random(f"{seed}/workload"), grid, sources, demand)
+    # Chance of its own: nothing else of a seed depends on whether it has an application.
+    luck = random.Random(f"{seed}/application")
+    if luck.random() >= APPLICATIONS:
+        return Workload(scripts)
+    # Here, because it takes a while and most seeds do without.
+    from sparkswarm.sim.details import draw_theme
+
+    theme = draw_theme(luck)
+    return Workload([_detailed(luck, script, theme) for script in scripts], theme.matching)
+
+
+def _detailed(luck: random.Random, script: Script, theme: Theme) -> Script:
+    """Give points and queries their details; some updates then change nothing else."""
+    detailed: Script = []
+    last: dict[int, NewOperation] = {}
+    for scripted in script:
+        match scripted:
+            case NewPoint():
+                detailed.append(replace(scripted, details=theme.point(luck)))
+            case NewOperation():
+                if scripted.rectangle is not None:
+                    scripted = replace(scripted, details=theme.query(luck))
+                    before = last.get(scripted.query)
+                    if before is not None and luck.random() < 0.5:
+                        cells, rectangle = before.cells, before.rectangle
+                        scripted = replace(scripted, cells=cells, rectangle=rectangle)
+                last[scripted.query] = scripted
+                detailed.append(scripted)
+            case NewQuestion():
+                detailed.append(scripted)
+    return detailed
+
+
+def _draw_scripts(luck: random.Random, grid: Grid, sources: int, demand: Demand) -> list[Script]:
+    scripts: list[Script] = [[] for _ in range(sources)]
     spots = _hotspots(luck, grid, demand)
     for _ in range(demand.points):
         time = int(luck.random() * demand.length)
@@ -171,10 +225,10 @@ def _life(
         rectangles.append(None)
         moments.append(demand.length + MILLISECOND)
         patient.append(True)
-    return _operations(grid, query, stateful, rectangles, moments, patient)
+    return operations_on(grid, query, stateful, rectangles, moments, patient)
 
 
-def _operations(
+def operations_on(
     grid: Grid,
     query: int,
     stateful: bool,
@@ -182,6 +236,7 @@ def _operations(
     moments: list[int],
     patient: list[bool],
 ) -> list[NewOperation]:
+    """Return the operations on one query, each with where it goes."""
     operations: list[NewOperation] = []
     reach: CellRect | None = None
     for i, (rectangle, time, waits) in enumerate(zip(rectangles, moments, patient, strict=True)):

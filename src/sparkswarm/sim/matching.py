@@ -1,0 +1,101 @@
+"""Which of the tuples that meet also match: an application, asked about tuples.
+
+Owns the tables that are made of tuples. The application is the same class as on Spark and gets
+the same columns; here it decides on a few tuples at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparkswarm.apps.application import Application, Pairs, Stateful
+from sparkswarm.errors import ConfigError
+from sparkswarm.sim.tuples import Details, Operation, Point
+
+_EDGES = dict.fromkeys(("min_x", "min_y", "max_x", "max_y"), pa.float64())
+_QUERIES = pa.schema({"id": pa.int64(), **_EDGES, "expires": pa.int64()})
+_POINTS = pa.schema({"id": pa.int64(), "x": pa.float64(), "y": pa.float64(), "time": pa.int64()})
+_NEVER = 2**63 - 1
+
+
+class Matching:
+    """An application, and the columns that tuples bring for it.
+
+    Parameters
+    ----------
+    application
+        What decides.
+    query_columns, point_columns
+        The application's columns of queries and points with their types. The details of a tuple
+        are its values in this order.
+    """
+
+    def __init__(
+        self, application: Application, query_columns: pa.Schema, point_columns: pa.Schema
+    ) -> None:
+        if isinstance(application, Stateful):
+            raise ConfigError(
+                f"{type(application).__name__} keeps state by batch, and here are no batches: "
+                f"it runs on the engine only"
+            )
+        wanted = [*application.query_columns], [*application.point_columns]
+        if wanted != (query_columns.names, point_columns.names):
+            raise ConfigError(
+                f"{type(application).__name__} wants the columns {wanted}, not "
+                f"{query_columns.names} and {point_columns.names}"
+            )
+        self._queries = pa.unify_schemas([_QUERIES, query_columns])
+        self._points = pa.unify_schemas([_POINTS, point_columns])
+        self._application = application.prepared(self._points)
+        self._built: dict[tuple[Operation, ...], Any] = {}
+
+    def decide(
+        self,
+        points: Sequence[Point],
+        operations: Sequence[Operation],
+        pairs: Sequence[tuple[int, int]],
+    ) -> list[bool]:
+        """Say of each pair whether it matches.
+
+        Parameters
+        ----------
+        points, operations
+            Points, and what queries are since these operations.
+        pairs
+            A point and an operation by position; the point is in the rectangle.
+        """
+        if not pairs:
+            return []
+        lot = tuple(operations)
+        if lot not in self._built:
+            self._built[lot] = self._application.build(self._query_table(lot))
+        built = self._built[lot]
+        if built is None:
+            return [True] * len(pairs)
+        columns = np.array(pairs, np.int64).T.copy()
+        rows = [(i, p.x, p.y, p.time, *self._details(p, _POINTS)) for i, p in enumerate(points)]
+        matches = self._application.match(built, _table(rows, self._points), Pairs(*columns))
+        return [bool(found) for found in matches]
+
+    def _query_table(self, operations: Sequence[Operation]) -> pa.Table:
+        rows = []
+        for operation in operations:
+            assert operation.rectangle is not None
+            details = self._details(operation, _QUERIES)
+            rows.append((operation.query, *operation.rectangle, _NEVER, *details))
+        return _table(rows, self._queries)
+
+    def _details(self, item: Point | Operation, without: pa.Schema) -> Details:
+        """Return the details of a tuple; one that has none has nulls, as on Spark."""
+        columns = self._points if isinstance(item, Point) else self._queries
+        return item.details or (None,) * (len(columns) - len(without))
+
+
+def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
+    values = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(values, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
