@@ -63,14 +63,14 @@ def explained() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def progress_bar() -> Progress:
+def progress_bar(console: Console = people) -> Progress:
     """Return a bar that says how much of something is done and how long the rest will take."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        console=people,
+        console=console,
         transient=True,
     )
 

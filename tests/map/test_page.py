@@ -113,12 +113,55 @@ def test_it_draws_land_and_partitions(page, path):
     browser.errors.clear()  # of the request that was blocked
 
 
+def test_no_outline_crosses_the_whole_map(page, path):
+    """Russia lies on both sides of 180 degrees; Antarctica goes around the pole."""
+    write(path, wandering(1))
+    browser = page(0)
+    widest = (
+        "Promise.all([import('/drawing.js'), fetch('/land.json').then(r => r.json())])"
+        ".then(([{ landOf }, file]) => landOf(file)).then(({ land, borders }) =>"
+        " Math.max(...[...land, ...borders].flatMap(({ places }) =>"
+        " places.slice(1).map(([x], i) => Math.abs(x - places[i][0])))))"
+    )
+    assert 0 < browser.value(widest) < 180
+    beyond = (
+        "fetch('/land.json').then(r => r.json()).then(async file =>"
+        " (await import('/drawing.js')).landOf(file).land"
+        ".filter(({ west, east }) => west < -180 || east > 180).length)"
+    )
+    assert browser.value(beyond) >= 2
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "count", "degrees", "expected"),
+    [
+        (-180, 180, 3, "true", [-180, 0, 180]), (-90, 90, 4, "true", [-90, -45, 0, 45, 90]),
+        (-60, 75, 3, "true", [-45, 0, 45]), (24, 50, 5, "true", [30, 40, 50]),
+        (0, 900, 3, "false", [0, 500]), (0, 1, 3, "false", [0, 0.5, 1]),
+    ],
+)  # fmt: skip
+def test_axes_have_round_numbers(page, path, low, high, count, degrees, expected):
+    write(path, wandering(1))
+    found = f"import('/drawing.js').then(m => m.ticks({low}, {high}, {count}, {degrees}))"
+    assert page(0).value(found) == expected
+
+
+def test_one_is_not_several(page, path):
+    plan = first_plan(1)
+    write(path, [(progress(0, plan), plan, [])])
+    facts = page(0).text("#facts")
+    assert " 1 executor ·" in facts
+    assert " 1 partition ·" in facts
+
+
 def test_it_waits_for_the_first_batch_and_then_follows(page, path):
     run = wandering(3)
     browser = page()
     browser.wait_for("document.body?.dataset.state === 'waiting'")
     assert browser.text("#state") == "waiting for the first batch"
     assert browser.value(f"{element('slider')}.disabled")
+    assert browser.text("#picked").startswith("No partitions yet")
+    assert browser.value(f"{element('canvas')}.hidden")
     journal = write(path, run[:1])
     shows(browser, 0)
     for told in run[1:]:

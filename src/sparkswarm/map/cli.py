@@ -20,7 +20,11 @@ from sparkswarm.terminal import explained, people
 
 def map_(
     run: Annotated[
-        str, typer.Argument(metavar="CHECKPOINT_OR_JOURNAL", help="The run to show, by its folder.")
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT_OR_JOURNAL",
+            help="The run: its checkpoint, or its journal's file or folder.",
+        ),
     ],
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Where to serve the page; 0 is any free port.")
@@ -32,7 +36,15 @@ def map_(
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
     ] = True,
 ) -> None:
-    """Show a run on a live map, in the browser: under way, or replayed from its journal."""
+    """Show a run on a live map, in the browser: under way, or replayed from its journal.
+
+    Give it the folder that the run has as its checkpoint: sparkswarm map my/checkpoint
+
+    If nothing is there yet, the page waits for it. Serves until Ctrl-C.
+
+    Exit codes: 1 the journal is not a local file or the port is taken, 2 wrong usage, 130 it was
+    ended with Ctrl-C.
+    """
     with explained():
         journal = _journal(run)
         server = MapServer(journal, host, port)

@@ -47,7 +47,7 @@ export function measure(frame, by) {
 export class MapDrawing {
   constructor(canvas) {
     this.canvas = canvas;
-    this.land = { scale: 1, land: [], borders: [] };
+    this.land = { land: [], borders: [] };
     this.run = null;
   }
 
@@ -137,15 +137,16 @@ export class MapDrawing {
   #lines(context, lines) {
     context.beginPath();
     if (!this.isDegrees()) return;
-    const { scale } = this.land;
-    for (const line of lines) {
-      let [x, y] = [0, 0];
-      for (let i = 0; i < line.length; i += 2) {
-        x += line[i];
-        y += line[i + 1];
-        const place = this.#project(x * scale, y * scale);
-        if (i) context.lineTo(...place);
-        else context.moveTo(...place);
+    const [x1, , x2] = this.run.bounds;
+    for (const { places, west, east } of lines) {
+      // Once around the world is the same place.
+      for (const turn of [-360, 0, 360]) {
+        if (east + turn < x1 || west + turn > x2) continue;
+        places.forEach(([x, y], i) => {
+          const place = this.#project(x + turn, y);
+          if (i) context.lineTo(...place);
+          else context.moveTo(...place);
+        });
       }
     }
   }
@@ -157,12 +158,12 @@ export class MapDrawing {
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
     context.textAlign = "right";
-    for (const y of ticks(y1, y2, this.height / 60)) {
+    for (const y of ticks(y1, y2, this.height / 45, degrees)) {
       const place = Math.min(this.height - 6, Math.max(6, this.#project(x1, y)[1]));
       context.fillText(degrees ? degree(y, "N", "S") : short(y), LEFT - 5, place);
     }
     context.textAlign = "center";
-    for (const x of ticks(x1, x2, this.width / 90)) {
+    for (const x of ticks(x1, x2, this.width / 75, degrees)) {
       const place = Math.min(LEFT + this.width - 18, Math.max(LEFT + 14, this.#project(x, y1)[0]));
       context.fillText(degrees ? degree(x, "E", "W") : short(x), place, this.height + 11);
     }
@@ -234,6 +235,25 @@ export class MapDrawing {
   }
 }
 
+// Return the outline of land as lines of longitudes and latitudes, from the steps in the file.
+// A line that crosses 180 degrees goes on beyond, lest it cross the whole map instead.
+export function landOf({ scale, land, borders }) {
+  const lines = (steps) => {
+    const places = [];
+    let [x, y] = [0, 0];
+    for (let i = 0; i < steps.length; i += 2) {
+      let dx = steps[i] * scale;
+      // Around a pole the way along the edge of the map is meant.
+      if (i && Math.abs(y) < 89) dx -= 360 * Math.round(dx / 360);
+      [x, y] = [x + dx, y + steps[i + 1] * scale];
+      places.push([x, y]);
+    }
+    const all = places.map(([longitude]) => longitude);
+    return { places, west: Math.min(...all), east: Math.max(...all) };
+  };
+  return { land: land.map(lines), borders: borders.map(lines) };
+}
+
 // A move in a few signs: 3→5, or +5 and -3 where others go on serving the partition.
 export function arrow({ from, to }) {
   if (!from.length) return `+${to.join("+")}`;
@@ -251,11 +271,12 @@ export function sized(canvas, width, height) {
   return context;
 }
 
-// Return about so many round numbers between two others.
-export function ticks(low, high, count) {
+// Return at most about so many round numbers between two others; large degrees by parts of a circle.
+export function ticks(low, high, count, degrees = false) {
   const rough = (high - low) / Math.max(1, count);
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough) ?? 10 * power;
+  const round = degrees && rough > 10 ? [15, 30, 45, 60, 90, 180] : [1, 2, 5, 10].map((n) => n * power);
+  const step = round.find((n) => n >= rough) ?? round.at(-1);
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) {
     found.push(i * step + 0); // no minus before a zero

@@ -3,7 +3,7 @@
 // Owns the controls and everything that is text. What comes from the journal becomes text and
 // nothing else (textContent), whatever it looks like.
 
-import { arrow, degree, executorColour, MapDrawing, measure, scaleColour, short, sized } from "./drawing.js";
+import { arrow, degree, executorColour, landOf, MapDrawing, measure, scaleColour, short, sized } from "./drawing.js";
 import { areasOf, History, movesBetween } from "./history.js";
 import { Timelines } from "./timelines.js";
 
@@ -130,6 +130,7 @@ function paint() {
     .filter((age) => index - age > 0)
     .map((age) => movesBetween(history.frames[index - age - 1], history.frames[index - age]));
   if (history.run) {
+    byId("canvas").hidden = false;
     const by = byId("colour").value;
     drawing.draw(history.run, frame, {
       by,
@@ -174,11 +175,11 @@ function showState(frame) {
   if (!frame) return;
   const facts = [
     `policy ${run.policy}`,
-    `${frame.executors} executors`,
-    `${frame.partitions.length} partitions`,
+    count(frame.executors, "executor"),
+    count(frame.partitions.length, "partition"),
     `${short(frame.points)} points and ${short(frame.matches)} results in ${frame.seconds.toFixed(2)} s`,
   ];
-  if (frame.bad) facts.push(`${short(frame.bad)} bad rows`);
+  if (frame.bad) facts.push(count(frame.bad, "bad row"));
   setText("facts", facts.join(" · "));
 }
 
@@ -295,6 +296,10 @@ function setText(id, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+function count(number, what) {
+  return `${short(number)} ${what}${number === 1 ? "" : "s"}`;
+}
+
 function duration(seconds) {
   if (seconds < 120) return `${Math.round(seconds)} s`;
   if (seconds < 7200) return `${Math.round(seconds / 60)} minutes`;
@@ -341,7 +346,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 fetch("land.json")
   .then((response) => response.json())
   .then((land) => {
-    drawing.land = land;
+    drawing.land = landOf(land);
     show();
   })
   .catch(() => {}); // the map is usable without

@@ -1,0 +1,184 @@
+"""The demo in the terminal: what is on screen after a batch, and what is said at the end.
+
+Owns words, colours and layout. It measures nothing. Everything keeps its place from batch to
+batch, so that only numbers change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from statistics import fmean
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from sparkswarm.demo.scene import CHANGES, HOTSPOT_SHARE, POINTS, QUERIES, Scene
+from sparkswarm.protocol.messages import Logged
+from sparkswarm.spark.status import Progress, Status
+from sparkswarm.workloads.cities import BUSIEST_HOUR
+
+OTHER_LINES = 19
+"""Lines of the view beside bars and decisions; with 8 bars and 4 decisions it has 23 of 24."""
+
+MOST_BARS, SPARKS = 8, "▁▂▃▄▅▆▇█"
+
+
+def screen(
+    console: Console, scene: Scene, status: Status, decisions: Sequence[Logged],
+    seen: Sequence[Progress],
+) -> Group:  # fmt: skip
+    """Return the view after a batch."""
+    width, last = console.width, seen[-1]
+    rows = min(scene.executors, MOST_BARS)
+    room = max(3, min(12, console.height - (OTHER_LINES - MOST_BARS + rows) - 1))
+    sparks = Text.assemble(
+        (f"{last.balance:.2f}  ", "bold"), _sparks(seen, scene.during, width - 12)
+    )
+    newest = (_in_words(entry) for entry in reversed(decisions) if entry.what[:3] != "ask")
+    return Group(
+        _head(scene, last.batch),
+        _facts(scene, status, last),
+        _panel(_bars(last.busy, width - 4), "work of each executor in this batch"),
+        _panel(sparks, "balance efficiency, batch by batch: mean work / most, 1 is perfect"),
+        _panel(Group(*islice(newest, room)), "decisions and why, the newest first", room + 2),
+    )
+
+
+def line(scene: Scene, status: Status, last: Progress) -> str:
+    """Return a batch in one line, where there is no terminal."""
+    return (
+        f"batch {last.batch + 1} of {scene.batches}, {_clock(scene, last.batch)}: "
+        f"{last.points:,} points in {last.seconds:.2f} s, {last.matches:,} results, "
+        f"balance {last.balance:.2f}, {status.partitions} partitions"
+        + (", hotspot" if last.batch in scene.during else "")
+    )
+
+
+def summary(scene: Scene, swarm: Sequence[Progress], static: Sequence[Progress]) -> Group:
+    """Return what was measured, SWARM beside the division that never changed."""
+    runs = {"SWARM": swarm, "static": static} if static else {"SWARM": swarm}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("", no_wrap=True)
+    for measure in ("balance", "busiest", "batch"):
+        for run in runs:
+            table.add_column(f"{measure}\n{run}", justify="right", no_wrap=True)
+    for phase, batches in scene.phases.items():
+        # The first batch registers the subscriptions, and Spark warms up in it.
+        those = [[p for p in run if p.batch in batches and p.batch] for run in runs.values()]
+        table.add_row(
+            phase,
+            *(_mean((p.balance for p in run), "{:.2f}") for run in those),
+            *(_mean((1000 * max(p.busy) for p in run), "{:.0f} ms") for run in those),
+            *(_mean((p.seconds for p in run), "{:.2f} s") for run in those),
+        )
+    size = f"{scene.batches} batches of {POINTS:,} points, {scene.executors} executors"
+    notes = [
+        "Means over the batches, without the first, which registers the subscriptions.",
+        "balance: mean work of the executors / the most, 1 is perfect. busiest: processor time "
+        "of the busiest executor, which a batch would wait for if each had a core of its own. "
+        "batch: seconds by the clock, here, where executors share the cores and Spark's own "
+        "work is most of it.",
+    ]
+    if static:
+        notes.append("static: the same rows, the space divided evenly once (static_uniform).")
+    head = Text(f"\nMeasured on Spark: {size}", style="bold")
+    return Group(head, table, Text(" ".join(notes), style="dim"))
+
+
+def _clock(scene: Scene, batch: int) -> str:
+    """Return the time of the stream's day, and where it is evening."""
+    hour = scene.hour(batch)
+    east = ((BUSIEST_HOUR - hour) * 15 + 180) % 360 - 180
+    side = "E" if east >= 0 else "W"
+    return f"{int(hour):02d}:{int(hour % 1 * 60):02d} UTC, evening at {abs(east):.0f}°{side}"
+
+
+def _head(scene: Scene, batch: int) -> Text:
+    head = Text("SWARM on Spark", style="bold", no_wrap=True, overflow="ellipsis")
+    head.append(f"  batch {batch + 1} of {scene.batches}  {_clock(scene, batch)}  ", "default")
+    if batch in scene.during:
+        head.append(f"HOTSPOT: {HOTSPOT_SHARE:.0%} of all", "bold yellow")
+    elif batch < scene.during.start:
+        head.append(f"hotspot from batch {scene.during.start + 1}", "dim")
+    else:
+        head.append("hotspot gone", "dim")
+    return head
+
+
+def _facts(scene: Scene, status: Status, last: Progress) -> Table:
+    """Return numbers in columns of a fixed width."""
+    rate = last.points / last.seconds if last.seconds else 0.0
+    bad = sum(status.quarantined.values())
+    facts = Table.grid(expand=True, padding=(0, 1, 0, 0))
+    for _ in range(3):
+        facts.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    facts.add_row(
+        _fact(f"{rate:,.0f}", "points/s"),
+        _fact(f"{last.seconds:.2f} s", "latency of a batch"),
+        _fact(f"{last.matches:,}", "results"),
+    )
+    facts.add_row(
+        _fact(f"{QUERIES:,}", "subscriptions"),
+        _fact(f"{CHANGES if last.batch else QUERIES:,}", "of them changed"),
+        _fact(f"{bad:,}", "bad rows put aside"),
+    )
+    facts.add_row(
+        _fact(f"{scene.executors}", "executors"),
+        _fact(f"{status.partitions}", "partitions"),
+        _fact(f"{status.round}", "rounds of balancing"),
+    )
+    return facts
+
+
+def _fact(number: str, what: str) -> Text:
+    return Text.assemble((number, "bold"), (f" {what}", "dim"))
+
+
+def _panel(content: RenderableType, title: str, height: int | None = None) -> Panel:
+    return Panel(content, title=title, title_align="left", border_style="dim", height=height)
+
+
+def _bars(busy: Sequence[float], width: int) -> Table:
+    """Return a bar for each executor, in as many columns as it takes."""
+    columns = -(-len(busy) // MOST_BARS)
+    rows = -(-len(busy) // columns)
+    room = max(1, width // columns - 12)
+    most = max(busy) or 1.0
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for row in range(rows):
+        cells: list[RenderableType] = []
+        for m in range(row, len(busy), rows):
+            filled = round(room * busy[m] / most)
+            style = "yellow" if busy[m] > 1.5 * sum(busy) / len(busy) else "green"
+            bar = Text.assemble(("█" * filled, style), ("·" * (room - filled), "dim"))
+            cells += [f"{m:>2}", bar, f"{1000 * busy[m]:>4.0f} ms"]
+        table.add_row(*cells)
+    return table
+
+
+def _sparks(seen: Sequence[Progress], during: range, room: int) -> Text:
+    """Return the balance of the last batches as bars; those in the hotspot in yellow."""
+    bars = [SPARKS[min(7, int(p.balance * 8))] for p in seen[-room:]]
+    styles = ["yellow" if p.batch in during else "green" for p in seen[-room:]]
+    return Text.assemble(*zip(bars, styles, strict=True))
+
+
+def _in_words(entry: Logged) -> Text:
+    """Return a decision in one line, the first of several changes: a screen is no log."""
+    what, *more = entry.what.split("; ")
+    reason = entry.reason.split("; ")[0] if more else entry.reason
+    also = f" and {len(more)} more" if more else ""
+    return Text.assemble(
+        (f"round {entry.round:>2}  ", "dim"), (what + also, "bold"), f": {reason}",
+        no_wrap=True, overflow="ellipsis",
+    )  # fmt: skip
+
+
+def _mean(values: Iterable[float], form: str) -> str:
+    """Return the mean, a dash of nothing."""
+    some = list(values)
+    return form.format(fmean(some)) if some else "-"

@@ -1,0 +1,141 @@
+"""Compiling what the first batch needs, beside the start of Spark.
+
+The hot loops are compiled when they are first used and then kept on disk. On a fresh clone that
+would be in the first batch, by every Python worker of Spark for itself. Here two processes share
+it while Java starts. Owns only when this is done; a kernel that is forgotten here is compiled in
+the first batch.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparkswarm.apps import range_build
+from sparkswarm.apps.application import Pairs
+from sparkswarm.apps.range_match import match
+from sparkswarm.apps.subscriptions import Subscriptions
+from sparkswarm.config import SwarmConfig
+from sparkswarm.protocol.geometry import Bounds, FloatArray
+from sparkswarm.protocol.global_index import IdArray
+from sparkswarm.spark.route import grouped
+from sparkswarm.store.ledger import Bucket, bucket_of, settle
+from sparkswarm.store.queries import NEVER, Op, Operations, Queries
+from sparkswarm.testing import LocalSwarm
+from sparkswarm.workloads import CONTIGUOUS_US, cities_density
+from sparkswarm.workloads.density import rectangles_around
+
+POINTS = 70_000
+"""Enough that no step of matching is left out for want of points."""
+
+
+def is_needed() -> bool:
+    """Return whether the slowest of all to compile is not on disk yet."""
+    kernel: Any = range_build._fill
+    folder = Path(kernel.stats.cache_path)
+    return not any(folder.glob("range_build._fill-*.nbi"))
+
+
+@contextmanager
+def beside() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Compile in processes of their own, as far as that is needed; they end with the block."""
+    parts = list(PARTS) if is_needed() else []
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", f"from {__name__} import PARTS; PARTS[{part!r}]()"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        for part in parts
+    ]  # fmt: skip
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+
+
+def compile_matching() -> None:
+    """Use what builds indexes of queries and matches points against them."""
+    x, y = _places()
+    ids, boxes = np.arange(POINTS), _boxes(x, y)
+    expires, region = np.full(POINTS, NEVER), _edges(CONTIGUOUS_US)
+    base, delta = (
+        range_build.build_index(ids[:n], boxes[:n], expires[:n], region) for n in (POINTS, 100)
+    )
+    match(x, y, np.zeros(POINTS, np.int64), ids, base, np.zeros(POINTS, np.uint8), delta)
+
+
+def compile_routing() -> None:
+    """Use what draws points, routes them and queries, counts both, and keeps the ledger."""
+    x, y = cities_density(CONTIGUOUS_US, 50, 50).sample_points(np.random.default_rng(0), POINTS)
+    boxes, ids = _boxes(x, y), np.arange(POINTS)
+    op = np.full(POINTS, Op.REGISTER, np.int8)
+    config = SwarmConfig(bounds=_edges(CONTIGUOUS_US), grid=(50, 50), executors=2)
+    swarm = LocalSwarm(config)
+    _route(swarm, x, y, boxes, ids, op)
+    # What comes from Arrow cannot be written to: to a compiler it is of another type.
+    for array in (x, y, ids, op):
+        array.flags.writeable = False
+    _route(swarm, x, y, boxes, ids, op)
+    swarm.close_round(0, {0: 1.0, 1: 2.0})
+    _decide(x, y, boxes, ids)
+
+
+def _route(
+    swarm: LocalSwarm, x: FloatArray, y: FloatArray, boxes: FloatArray, ids: IdArray,
+    op: npt.NDArray[np.int8],
+) -> None:  # fmt: skip
+    """Send points and queries on their way, and register the queries."""
+    edges = [np.array(edge) for edge in boxes.T]
+    for edge in edges:
+        edge.flags.writeable = x.flags.writeable
+    cells = swarm.plan.grid.place_queries(*edges)
+    swarm.index.overlaps(cells)
+    for unit in swarm.units:
+        for partition in swarm.plan.owned_by(unit.executor):
+            unit.collect_queries(partition.id, cells)
+    routed = swarm.send(x, y, np.ones(POINTS))
+    grouped(routed.owner.astype(np.int32), len(swarm.units))
+    bucket_of(ids, len(swarm.units))
+    operations = Operations(op, Queries(ids, boxes, np.full(POINTS, NEVER)), ids)
+    settle(Bucket.empty(), Bucket.empty(), operations, 0, 0)
+
+
+def _decide(x: FloatArray, y: FloatArray, boxes: FloatArray, ids: IdArray) -> None:
+    """Use what decides on the conditions of subscriptions."""
+    application = Subscriptions({"topic": "text", "likes": "number"})
+    edges = dict(zip(("min_x", "min_y", "max_x", "max_y"), boxes[:2].T, strict=True))
+    none = pa.nulls(2, pa.list_(pa.string()))
+    where = pa.array(["topic = 'food'", "likes > 5"])
+    built = application.build(
+        pa.table({"id": ids[:2], **edges, "where": where, "all_of": none, "any_of": none})
+    )
+    assert built is not None
+    points = pa.table({"id": ids, "x": x, "y": y, "topic": ["food"] * len(x), "likes": ids})
+    application.match(built, points, Pairs(ids, ids % 2))
+
+
+def _places() -> tuple[FloatArray, FloatArray]:
+    rng, b = np.random.default_rng(0), CONTIGUOUS_US
+    return rng.uniform(b.min_x, b.max_x, POINTS), rng.uniform(b.min_y, b.max_y, POINTS)
+
+
+def _boxes(x: FloatArray, y: FloatArray) -> FloatArray:
+    return np.column_stack(rectangles_around(x, y, 0.003, CONTIGUOUS_US))
+
+
+def _edges(bounds: Bounds) -> tuple[float, float, float, float]:
+    return bounds.min_x, bounds.min_y, bounds.max_x, bounds.max_y
+
+
+PARTS = {"matching": compile_matching, "routing": compile_routing}
+"""About as much to do in each."""

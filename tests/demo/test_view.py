@@ -1,0 +1,114 @@
+"""What the demo shows in the terminal."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from sparkswarm.demo import view
+from sparkswarm.demo.scene import Scene
+from sparkswarm.protocol.messages import Logged
+from sparkswarm.spark.status import Progress, Status
+
+DECISIONS = [
+    Logged(number, what, reason)
+    for number in range(20)
+    for what, reason in (
+        ("rebalance", "the slowest executor would get 52.7% faster (0.1044 -> 0.04936)" * 2),
+        ("ask 3 to give load to 4", "a request"),
+        ("split p1@2 into p3@2 p4@0; move p5@1 into p6@0", "0.1 to 0: rows; 0.2 to 0: whole"),
+    )
+]
+
+
+def progress(batch, executors, seconds=0.9, busy=None):
+    return Progress(
+        batch=batch, seconds=seconds, points=199_800, matches=10 ** (batch % 8), checks=9,
+        operations=7, quarantined={}, plan=0,
+        busy=busy or tuple(0.01 * (m + 1) for m in range(executors)),
+        received=(1,) * executors,
+    )  # fmt: skip
+
+
+def status(last, partitions=7):
+    return Status(
+        active=True, policy="swarm", executors=len(last.busy), round=3, partitions=partitions,
+        batches=1, points=1, matches=1, operations=1, quarantined={("point", "null"): 42},
+        last=last, decisions=(),
+    )  # fmt: skip
+
+
+def shown(what, width=80, height=24):
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+    console.print(what(console) if callable(what) else what)
+    return console.file.getvalue().splitlines()
+
+
+def screen(batch, executors=8, width=80, height=24, decisions=DECISIONS):
+    scene = Scene(60, executors, 0)
+    seen = [progress(b, executors) for b in range(batch + 1)]
+
+    def what(console):
+        return view.screen(console, scene, status(seen[-1], batch), decisions, seen)
+
+    return shown(what, width, height)
+
+
+@pytest.mark.parametrize("executors", [2, 3, 8, 22, 32])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (100, 30)])
+def test_the_view_fits_and_keeps_its_layout(executors, width, height):
+    sizes = set()
+    for batch in (0, 1, 25, 59):
+        lines = screen(batch, executors, width, height, DECISIONS[: 3 * batch])
+        assert max(map(len, lines)) <= width
+        sizes.add(len(lines))
+    assert len(sizes) == 1
+    assert sizes.pop() < height
+
+
+def test_it_says_rate_latency_balance_loads_and_decisions():
+    text = "\n".join(screen(25))
+    for words in (
+        "batch 26 of 60", "UTC, evening at", "HOTSPOT", "222,000 points/s", "0.90 s latency",
+        "100,000 subscriptions", "42 bad rows", "0.56  ", "80 ms", "█", "round 19",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+def test_a_decision_is_one_line_and_requests_are_left_out():
+    lines = [line for line in screen(25) if "round " in line and "balancing" not in line]
+    assert "split p1@2 into p3@2 p4@0 and 1 more: 0.1 to 0: rows" in lines[0]
+    assert lines[1].rstrip("│ ").endswith("…")
+    assert not any("ask" in line for line in lines)
+    assert [line.split()[2] for line in lines] == ["19", "19", "18", "18"][: len(lines)]
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"), [(0, "hotspot from batch 21"), (19, "hotspot from"), (20, "HOTSPOT"),
+                         (39, "HOTSPOT"), (40, "hotspot gone")],
+)  # fmt: skip
+def test_the_head_says_where_the_hotspot_is(batch, words):
+    assert words in screen(batch)[0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "evening"),
+    [(0, "evening at 63°W"), (20, "evening at 177°E"), (59, "evening at 57°W")],
+)
+def test_it_is_evening_where_the_hour_says(batch, evening):
+    assert evening in view.line(Scene(60, 2, 0), status(progress(batch, 2)), progress(batch, 2))
+
+
+def test_the_summary_has_both_runs_side_by_side_without_the_first_batch():
+    scene = Scene(3, 2, 0)
+    swarm = [progress(0, 2, 9.0), progress(1, 2, 1.0, (0.04, 0.04)), progress(2, 2, 1.0)]
+    static = [progress(b, 2, 2.0, (0.01, 0.03)) for b in range(3)]
+    lines = shown(view.summary(scene, swarm, static))
+    assert "3 batches of 200,000 points, 2 executors" in lines[1]
+    rows = {line.split("hotspot")[0].strip(): line.split("hotspot")[1].split() for line in lines
+            if line.strip().startswith(("before", "during", "after"))}  # fmt: skip
+    assert rows["during the"] == ["1.00", "0.67", "40", "ms", "30", "ms", "1.00", "s", "2.00", "s"]
+    assert rows["before the"] == ["-"] * 6
+    assert max(map(len, lines)) <= 80
+    alone = "\n".join(shown(view.summary(scene, swarm, [])))
+    assert "static" not in alone
