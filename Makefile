@@ -12,7 +12,7 @@ unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup test test-long lint format typecheck bench demo docs lock clean
+.PHONY: help setup test test-long lint format typecheck bench demo docs pictures lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,8 +59,14 @@ bench: setup ## Run the benchmarks: the protocol's overhead, then the balance it
 demo: setup ## Run the demo (DEMO_ARGS=...)
 	@$(BIN)/sparkswarm demo $(DEMO_ARGS)
 
-docs: setup ## Write the pages of docs/ that come from the code
+docs: setup ## Write the pages of docs/ that come from the code, then build the site into site/
 	@$(BIN)/python scripts/generate_docs.py
+	@# Not --quiet: it would count no warnings, and --strict would let all pass.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Built site/; search needs a server: python3 -m http.server --directory site"
+
+pictures: setup ## Draw the pictures of docs/concepts.md anew
+	@$(BIN)/python scripts/draw_concepts.py
 
 # With the certificates the system trusts, as pip does where a company adds its own.
 # Versions already locked stay unless they must change; LOCK_ARGS=--upgrade takes the newest.
@@ -78,6 +84,6 @@ lock: ## Write the lock files anew from pyproject.toml (LOCK_ARGS=--upgrade for 
 	echo "Wrote requirements.lock and requirements-build.lock"
 
 clean: ## Remove .venv, caches and build products
-	@rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	@rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site
 	@rm -rf artifacts derby.log metastore_db spark-warehouse
 	@find src tests -type d -name __pycache__ -prune -exec rm -rf {} +

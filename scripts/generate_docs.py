@@ -4,7 +4,12 @@ A test compares the pages with what this script would write, so they cannot drif
 """
 
 from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
+from typer.main import get_command
+
+from sparkswarm.cli import app
 from sparkswarm.config import settings_table
 from sparkswarm.metrics import METRICS, metrics_table
 from sparkswarm.protocol.decision import diagram
@@ -143,6 +148,14 @@ maxOffsetsPerTrigger = 100000
 
 What is not the JSON that `from_json` expects becomes nulls, and so goes to the quarantine.
 """,
+        "commands.md": f"""# The command line
+
+Generated from the commands themselves by `make docs`; `sparkswarm COMMAND --help` says the same.
+Numbers for machines go to where `--json` says, `-` being standard output; everything for people
+goes to standard error. Exit codes: 0 done, 1 an error that is explained, 2 wrong usage, 130
+interrupted.
+
+{commands_tables(get_command(app), "sparkswarm")}""",
         "metrics.md": f"""# Metrics
 
 Generated from the table `METRICS` in `src/sparkswarm/metrics.py` by `make docs`; change it there,
@@ -184,6 +197,65 @@ begin with 0 when a run is started again, as Prometheus expects.
 What to be woken by is in [operations.md](operations.md#alerts).
 """,
     }
+
+
+def commands_tables(command: Any, name: str) -> str:
+    """Return a section for each command, the commands of a group included."""
+    if hasattr(command, "commands"):
+        return "\n".join(
+            commands_tables(child, f"{name} {inner}") for inner, child in command.commands.items()
+        )
+    places = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p not in places]
+    words = [(p.metavar or p.name.upper()).strip("[]").split("|")[0] for p in places]
+    usage = [w if p.required else f"[{w}]" for w, p in zip(words, places, strict=True)]
+    names = [f"`{word}`" for word in words] + [_spelt(option) for option in options]
+    rows = "".join(
+        f"| {name} | {_allowed(p)} | {_default(p)} | {p.help or ''} |\n"
+        for name, p in zip(names, [*places, *options], strict=True)
+    )
+    return (
+        f"## `{name}`\n\n{_flowing(command.help)}\n\n"
+        f"```sh\n{' '.join([name, *usage, '[OPTIONS]'])}\n```\n\n"
+        f"| option | allowed | default | meaning |\n|---|---|---|---|\n{rows}"
+    )
+
+
+def _spelt(option: Any) -> str:
+    """Return the names of an option, with the word that stands for its value."""
+    value = f" {option.metavar}" if option.metavar else ""
+    return ", ".join(f"`{name}{value}`" for name in [*option.opts, *option.secondary_opts])
+
+
+def _flowing(text: str) -> str:
+    """Return a help text with the formatting of a terminal taken out."""
+    return "\n\n".join(" ".join(part.split()) for part in text.replace("\b", "").split("\n\n"))
+
+
+def _allowed(parameter: Any) -> str:
+    """Return what values a parameter of a command takes, in a few words."""
+    kind = parameter.type_descriptor.annotation
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(kind))
+    kind = next((k for k in get_args(kind) if k is not NoneType), kind)
+    if parameter.nargs > 1:
+        return f"{parameter.nargs} numbers"
+    name = {int: "a whole number", float: "a number", Path: "a path"}.get(kind, "")
+    low, high = parameter.min, parameter.max
+    if low is not None and high is not None:
+        return f"{name} from {low} to {high}"
+    return name if low is None else f"{name} of at least {low}"
+
+
+def _default(parameter: Any) -> str:
+    """Return the default of a parameter of a command."""
+    if parameter.required:
+        return "**required**"
+    if parameter.default is None or parameter.default is False:
+        return ""
+    if parameter.default is True:
+        return f"`{parameter.opts[0]}`"
+    return ",".join(f"`{part}`" for part in str(parameter.default).split(","))
 
 
 if __name__ == "__main__":
