@@ -10,18 +10,21 @@ import typer
 from typer.testing import CliRunner
 
 from sparkswarm import StoreError
+from sparkswarm.apps import snapshots
+from sparkswarm.apps.blocks import Meta
 from sparkswarm.explain import Decision, explain_checkpoint
 from sparkswarm.journal import IN_CHECKPOINT, Journal
-from sparkswarm.protocol.geometry import Bounds, Grid
+from sparkswarm.protocol.geometry import Bounds, CellRect, Grid
 from sparkswarm.protocol.messages import Logged
 from sparkswarm.protocol.partition import split
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.run.cli import explain
+from sparkswarm.run.held import Held, when
 from sparkswarm.spark.quarantine import SCHEMA, folder_of
 from sparkswarm.spark.status import Progress
 from sparkswarm.store.epochs import BEFORE_ALL, Commit, Epoch, Epochs
 from sparkswarm.store.files import Files
-from sparkswarm.store.manifest import FilePair, Manifest, Piece
+from sparkswarm.store.manifest import FilePair, Kept, Manifest, Piece, State
 
 NOON = 1_704_110_400_000_000
 """The first of January 2024, twelve o'clock in UTC, in microseconds."""
@@ -56,6 +59,30 @@ class Tiny:
         self.epochs.begin(Epoch(1, 0, self.plan, self.manifest))
         self.epochs.commit(Commit(1, self.plan, self.manifest, NOON))
         self.what = change.describe()
+
+    def keep(self):
+        """Go on by a batch that leaves state of queries and recent points."""
+        _, lower, upper = self.plan.partitions
+        states = self.files.write("states/e0.arrow", b"states", rows=7)
+        older = self.files.write("blocks/e0.arrow", b"older", rows=30)
+        newer = self.files.write("blocks/e1.arrow", b"newer!", rows=5)
+        whole = Meta(30, 1200, NOON - 9_000_000, NOON - 4_000_000, CellRect(0, 0, 4, 8))
+        few = Meta(5, 200, NOON - 1_000_000, NOON, upper.cells)
+        kept = self.manifest.keeping(
+            {
+                lower.id: (State(lower.cells, states, 0, NOON + 5_000_000),),
+                upper.id: (State(upper.cells, states, 64, None),),
+            },
+            {
+                lower.id: (Kept(snapshots.Piece(lower.cells, whole), older, 0),),
+                upper.id: (
+                    Kept(snapshots.Piece(upper.cells, whole), older, 0),
+                    Kept(snapshots.Piece(upper.cells, few), newer, 0),
+                ),
+            },
+        )
+        self.epochs.begin(Epoch(2, 0, self.plan, self.manifest))
+        self.epochs.commit(Commit(2, self.plan, kept, NOON, NOON - 2_000_000))
 
     def write_journal(self):
         journal = Journal(self.folder / IN_CHECKPOINT, "swarm")
@@ -115,7 +142,54 @@ def test_files_that_count_and_files_that_are_there(tiny):
     explained = found(tiny)
     assert explained.files("segments") == {"base": (1, 10, 4), "delta": (1, 3, 5)}
     assert explained.files("ledger") == {"base": (1, 12, 6), "delta": (0, 0, 0)}
-    assert explained.stored == {"segments": 3, "ledger": 1}
+    assert explained.stored == {"segments": 3, "ledger": 1, "states": 0, "blocks": 0}
+
+
+def test_state_and_recent_points_in_all_and_of_each_partition(tiny):
+    tiny.keep()
+    tiny.files.write("blocks/orphan.arrow", b"?")
+    explained = found(tiny, verify=True)
+    assert explained.is_whole
+    due = NOON + 5_000_000
+    assert explained.states == Held(2, 1, 7, 6, due, due)
+    # Of the older block, 8 of 32 cells are below the line and 24 above it.
+    assert explained.blocks == Held(3, 2, 8 + 22 + 5, 11, NOON - 9_000_000, NOON)
+    other, lower, upper = explained.partitions
+    assert (other.states.pieces, other.blocks) == (0, Held(0, 0, 0, 0, None, None))
+    assert lower.blocks == Held(1, 1, 8, 5, NOON - 9_000_000, NOON - 4_000_000)
+    assert upper.states == Held(1, 1, 7, 6, None, None)
+    data = explained.to_json()
+    assert data["watermark"] == "2024-01-01T11:59:58+00:00"
+    assert data["blocks"] == {
+        "stored": 3,
+        "pieces": 3,
+        "files": 2,
+        "rows": 35,
+        "bytes": 11,
+        "oldest": "2024-01-01T11:59:51+00:00",
+        "newest": "2024-01-01T12:00:00+00:00",
+    }
+    assert data["states"]["due"] == "2024-01-01T12:00:05+00:00"
+    assert data["plan"]["partitions"][2]["blocks"]["pieces"] == 2
+
+
+def test_without_state_and_recent_points_nothing_is_said_of_them(tiny):
+    assert found(tiny).to_json()["watermark"] is None
+    output = shown(tiny.folder).output
+    assert "watermark" not in output
+    assert "kept points" not in output
+
+
+def test_a_block_that_is_gone_is_named(tiny):
+    tiny.keep()
+    tiny.files.path("blocks/e1.arrow").unlink()
+    assert found(tiny).missing == ("blocks/e1.arrow",)
+
+
+def test_times_that_no_calendar_has_are_numbers():
+    assert when(2**62) == str(2**62)
+    assert when(-1) == "1969-12-31T23:59:59+00:00"
+    assert when(None) is None
 
 
 def test_a_batch_that_began_and_did_not_end(tiny):
@@ -222,12 +296,15 @@ def shown(folder, *words):
 
 
 def test_everything_is_shown_within_80_columns(tiny):
+    tiny.keep()
     tiny.write_journal()
     tiny.write_quarantine()
     result = shown(tiny.folder)
     assert result.exit_code == 0, result.output
-    for words in ("2 executors, 3 partitions", "batches 0 to 1", "event time 2024-01-01T12",
-                  "37.5%", "null id", "the last rows"):  # fmt: skip
+    for words in ("2 executors, 3 partitions", "batches 0 to 2", "event time   2024-01-01T12",
+                  "watermark    2024-01-01T11:59:58", "7 rows in 1 files, 6 B; something is due at",
+                  "35 in 2 files, 11 B; 2024-01-01T11:59:51+00:00 to", "37.5%", "null id",
+                  "the last rows"):  # fmt: skip
         assert words in result.output
     assert "ask 0" not in result.output
     assert max(map(len, result.output.splitlines())) <= 80

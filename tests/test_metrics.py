@@ -32,7 +32,7 @@ def progress(batch=0, **changed):
     facts = {
         "seconds": 2.0, "points": 100, "matches": 30, "checks": 60, "operations": 5,
         "quarantined": {("point", "not a number"): 3}, "plan": 0, "busy": (1.0, 3.0),
-        "received": (40, 60),
+        "received": (40, 60), "asks": 4, "late": 7,
     }  # fmt: skip
     return Progress(batch, **{**facts, **changed})
 
@@ -76,6 +76,8 @@ def test_numbers_add_up_over_batches(metrics):
     assert get("sparkswarm_results_total") == 60
     assert get("sparkswarm_checks_total") == 120
     assert get("sparkswarm_query_operations_total") == 10
+    assert get("sparkswarm_snapshot_queries_total") == 8
+    assert get("sparkswarm_late_points_total") == 14
     assert get("sparkswarm_quarantined_total", kind="point", reason="not a number") == 6
     assert get("sparkswarm_executor_busy_seconds_total", executor="0") == 3
     assert get("sparkswarm_executor_busy_seconds_total", executor="1") == 5
@@ -106,6 +108,7 @@ def test_sparks_numbers_stand_beside_ours(metrics):
     assert second["spark"]["input_rows"] == 105
     assert second["spark"]["milliseconds"]["addBatch"] == 1500
     assert (second["points"], second["balance"]) == (100, 1.0)
+    assert (second["snapshot_queries"], second["late"]) == (4, 7)
     values = metrics.values()
     assert values["sparkswarm_spark_phase_seconds", (("phase", "addBatch"),)] == 1.5
     assert values["sparkswarm_spark_input_rows_per_second", ()] == 50

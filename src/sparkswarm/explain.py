@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,18 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from sparkswarm import journal
+from sparkswarm.apps.application import NO_WATERMARK
 from sparkswarm.errors import StoreError
 from sparkswarm.protocol.partition import Partition
+from sparkswarm.run.held import Held, when
 from sparkswarm.spark.quarantine import FOLDER as QUARANTINE
 from sparkswarm.store.epochs import BEFORE_ALL, Commit, Epochs
 from sparkswarm.store.files import FileRef, Files, local_path
 from sparkswarm.store.manifest import FilePair
+
+OF_QUERIES = ("segments", "ledger")
+HELD = ("states", "blocks")
+"""Folders of a checkpoint: files with queries, and with what is kept besides."""
 
 RECORD = re.compile(r"\w+/(\d{12})\.json")
 """The name of an epoch or a commit; the number is one more than its batch."""
@@ -74,6 +79,8 @@ class PartitionFacts:
         Bytes of its files.
     why
         The decision that made it, where the journal remembers it.
+    states, blocks
+        The state of queries at home in it, and its recent points.
     """
 
     partition: Partition
@@ -82,6 +89,8 @@ class PartitionFacts:
     delta: int
     size: int
     why: Decision | None
+    states: Held
+    blocks: Held
 
 
 @dataclass(frozen=True)
@@ -129,8 +138,20 @@ class Explained:
         """Whether all that counts is there, as far as was looked."""
         return not self.missing and not self.damaged
 
+    @property
+    def states(self) -> Held:
+        """The state that is kept for queries."""
+        held = self.commit.manifest.states.values() if self.commit else ()
+        return Held.of_states(state for some in held for state in some)
+
+    @property
+    def blocks(self) -> Held:
+        """The recent points that are kept."""
+        held = self.commit.manifest.blocks.values() if self.commit else ()
+        return Held.of_blocks(kept for some in held for kept in some)
+
     def files(self, folder: str) -> dict[str, tuple[int, int, int]]:
-        """Return files, rows and bytes that count in a folder, of bases and of deltas."""
+        """Return files, rows and bytes with queries that count, of bases and of deltas."""
         found: dict[str, tuple[int, int, int]] = {}
         if self.commit is None:
             return found
@@ -152,6 +173,7 @@ class Explained:
             **self.facts,
             "last_batch": commit.batch if commit and commit.batch > BEFORE_ALL else None,
             "clock": event_time(commit),
+            "watermark": watermark(commit),
             "under_way": self.under_way,
             "runs_again": list(self.runs_again),
             "plan": None
@@ -170,8 +192,10 @@ class Explained:
                         for kind, (files, rows, size) in self.files(folder).items()
                     },
                 }
-                for folder in self.stored
+                for folder in OF_QUERIES
             },
+            "states": {"stored": self.stored["states"], **_states_json(self.states)},
+            "blocks": {"stored": self.stored["blocks"], **_blocks_json(self.blocks)},
             "missing": list(self.missing),
             "damaged": list(self.damaged),
             "quarantined": [
@@ -224,7 +248,7 @@ def _explained(folder: str, verify: bool) -> Explained:
     done = commit.batch if commit else BEFORE_ALL - 1
     decisions = _decisions(root)
     refs = sorted(commit.manifest.refs() if commit else (), key=lambda ref: ref.name)
-    stored = {folder: files.names(folder) for folder in ("segments", "ledger")}
+    stored = {folder: files.names(folder) for folder in (*OF_QUERIES, *HELD)}
     there = {name for names in stored.values() for name in names}
     return Explained(
         folder=root,
@@ -243,9 +267,12 @@ def _explained(folder: str, verify: bool) -> Explained:
 
 def event_time(commit: Commit | None) -> str | None:
     """Return the latest event time as text; None where events have no time."""
-    if commit is None or commit.clock <= 0:
-        return None
-    return datetime.fromtimestamp(commit.clock / 1e6, UTC).isoformat(timespec="seconds")
+    return None if commit is None or commit.clock <= 0 else when(commit.clock)
+
+
+def watermark(commit: Commit | None) -> str | None:
+    """Return the watermark of the last batch as text; None where there is none."""
+    return None if commit is None or commit.watermark == NO_WATERMARK else when(commit.watermark)
 
 
 def _no_checkpoint(root: str) -> str:
@@ -281,6 +308,8 @@ def _partitions(commit: Commit, decisions: tuple[Decision, ...]) -> tuple[Partit
                 sum(ref.rows for ref in deltas),
                 sum(ref.size for ref in bases | deltas),
                 made_by.get(partition.id),
+                Held.of_states(manifest.states.get(partition.id, ())),
+                Held.of_blocks(manifest.blocks.get(partition.id, ())),
             )
         )
     return tuple(found)
@@ -298,8 +327,18 @@ def _partition_json(facts: PartitionFacts) -> dict[str, Any]:
         "previous_owners": list(p.previous_owners),
         "rows": {"base": facts.base, "delta": facts.delta},
         "bytes": facts.size,
+        "states": _states_json(facts.states),
+        "blocks": _blocks_json(facts.blocks),
         "why": None if facts.why is None else f"{facts.why.what} ({facts.why.reason})",
     }
+
+
+def _states_json(held: Held) -> dict[str, Any]:
+    return held.to_json("due", "last_due")
+
+
+def _blocks_json(held: Held) -> dict[str, Any]:
+    return held.to_json("oldest", "newest")
 
 
 def _damaged(files: Files, refs: Iterable[FileRef]) -> Iterable[str]:

@@ -5,13 +5,16 @@ may share theirs.
 """
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import threading
 
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -63,6 +66,91 @@ def test_the_example_runs_as_it_is(tmp_path):
     assert explained.commit.batch == 5
     assert sum(explained.quarantined.values()) == bad
     assert explained.decisions
+
+
+def test_all_kinds_of_queries_from_a_file(tmp_path):
+    second = 1_000_000
+    points = [
+        [(1, 1.0, 1.0, 3 * second, 10.0), (2, 2.0, 2.0, 7 * second, 60.0)],
+        [(3, 3.0, 3.0, 15 * second, 80.0)],
+    ]
+    box = (0.0, 0.0, 4.0, 4.0)
+    queries = [
+        [("register", 1, *box, None, "count, mean(speed)", "3 s"),
+         ("register", 2, *box, "speed > 50", None, None)],
+        [("count", 3, *box, None, None, None), ("range", 4, *box, "speed > 50", None, None)],
+    ]  # fmt: skip
+    number, string = pa.float64(), pa.string()
+    places = [("id", pa.int64()), ("x", number), ("y", number)]
+    point = pa.schema([*places, ("ts", pa.timestamp("us", "UTC")), ("speed", number)])
+    edges = [(edge, number) for edge in ("min_x", "min_y", "max_x", "max_y")]
+    asked = [(name, string) for name in ("where", "aggregate", "window")]
+    query = pa.schema([("op", string), ("id", pa.int64()), *edges, *asked])
+    for folder, schema, files in (("points", point, points), ("queries", query, queries)):
+        (tmp_path / folder).mkdir()
+        for i, rows in enumerate(files):
+            named = [dict(zip(schema.names, row, strict=True)) for row in rows]
+            path = tmp_path / folder / f"{i}.parquet"
+            pq.write_table(pa.Table.from_pylist(named, schema), path)
+            os.utime(path, (1_600_000_000 + i,) * 2)
+    text = f"""
+checkpoint = "checkpoint"
+[swarm]
+bounds = [0, 0, 8, 8]
+grid = [8, 8]
+executors = 2
+[spark]
+master = "local[2]"
+{LOCAL}
+[points]
+format = "parquet"
+path = "points"
+schema = "id BIGINT, x DOUBLE, y DOUBLE, ts TIMESTAMP, speed DOUBLE"
+options.maxFilesPerTrigger = 1
+[point_columns]
+time = "ts"
+[queries]
+format = "parquet"
+path = "queries"
+options.maxFilesPerTrigger = 1
+schema = '''op STRING, id BIGINT, min_x DOUBLE, min_y DOUBLE, max_x DOUBLE, max_y DOUBLE,
+            where STRING, aggregate STRING, window STRING'''
+[application]
+kind = "aggregates"
+columns = ["speed"]
+[application.of]
+kind = "subscriptions"
+columns = {{ speed = "number" }}
+[window]
+sliding = "1 minute"
+[sink]
+kind = "parquet"
+path = "results"
+results = "pairs"
+[summaries]
+kind = "parquet"
+path = "summaries"
+[answers]
+kind = "parquet"
+path = "answers"
+[trigger]
+available_now = true
+"""
+    process = start(tmp_path, text, "--json", "-")
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    status = json.loads(out)
+    assert (status["snapshot_queries"], status["late"]) == (2, 0)
+
+    def found(folder, *columns):
+        rows = ds.dataset(tmp_path / folder, partitioning="hive").to_table().to_pylist()
+        return sorted(tuple(row[name] for name in columns) for row in rows)
+
+    assert found("results", "batch_id", "id", "query_id") == [(0, 2, 2), (1, 3, 2)]
+    # The watermark of the second batch, 7 s, is past the window from 3 to 6 s and no other.
+    assert found("summaries", "batch_id", "query_id", "count", "mean_speed") == [(1, 1, 1, 10.0)]
+    answers = found("answers", "batch_id", "query_id", "count", "id")
+    assert answers == [(1, 3, 2, None), (1, 4, None, 2)]
 
 
 @pytest.mark.long

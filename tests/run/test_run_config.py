@@ -6,17 +6,19 @@ import tomllib
 
 import pytest
 
-from sparkswarm import ConfigError, PointColumns, QueryColumns, SwarmConfig
-from sparkswarm.run.cli import example_file
-from sparkswarm.run.file import (
-    Output,
-    RunFileError,
-    Serving,
-    Source,
-    parse_run_file,
-    read_run_file,
+from sparkswarm import (
+    Aggregates,
+    ConfigError,
+    PointColumns,
+    QueryColumns,
+    Sliding,
+    Subscriptions,
+    SwarmConfig,
 )
+from sparkswarm.run.cli import example_file
+from sparkswarm.run.file import RunFileError, parse_run_file, read_run_file
 from sparkswarm.run.keys import SECTIONS, keys_tables
+from sparkswarm.run.parts import Output, Serving, Source
 
 RIGHT = """checkpoint = "c"
 [points]
@@ -62,6 +64,11 @@ def test_what_the_example_has_in_comments_is_right_too():
     assert run.trigger == {"processingTime": "10 seconds"}
     assert run.conf == {"spark.driver.memory": "4g"}
     assert run.point_columns.time == "ts"
+    assert isinstance(run.application, Aggregates)
+    assert isinstance(run.application.of, Subscriptions)
+    assert run.window == Sliding("10 minutes")
+    assert run.summaries == Output("parquet", "sparkswarm-example/summaries")
+    assert run.answers == Output("parquet", "sparkswarm-example/answers")
 
 
 def test_everything_that_may_be_said():

@@ -1,4 +1,4 @@
-"""A run's file: from TOML to what :meth:`sparkswarm.Swarm.start` needs, or to all its mistakes.
+"""A run's file: from TOML to a :class:`~sparkswarm.run.parts.RunFile`, or to all its mistakes.
 
 Owns the checks. Every mistake is named with its line, all of them at once. Nothing here starts
 Spark.
@@ -10,14 +10,20 @@ import dataclasses
 import difflib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from sparkswarm.apps.aggregates import Aggregates
+from sparkswarm.apps.application import Application, Stateful
+from sparkswarm.apps.snapshots import Window
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError
-from sparkswarm.run.keys import CONSOLE_ROWS, METRICS_PORT, SECTIONS, Section
+from sparkswarm.run.application import make_application, make_window, misfits
+from sparkswarm.run.key import Section
+from sparkswarm.run.keys import SECTIONS
 from sparkswarm.run.lines import line_numbers
+from sparkswarm.run.parts import Output, RunFile, Serving, Source
 from sparkswarm.spark.columns import PointColumns, QueryColumns
 from sparkswarm.spark.source_options import (
     CitiesOptions,
@@ -26,6 +32,8 @@ from sparkswarm.spark.source_options import (
     option_name,
     parse_options,
 )
+
+SINKS = ("sink", "summaries", "answers")
 
 SYNTHETIC: Mapping[str, type[SourceOptions]] = {
     "swarm_cities": CitiesOptions,
@@ -53,58 +61,6 @@ class RunFileError(ConfigError):
                 for m in self.mistakes
             )
         )
-
-
-@dataclass(frozen=True)
-class Source:
-    """Something that Spark reads; the name is that of its table in the file."""
-
-    name: str
-    format: str
-    path: str | None = None
-    schema: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    select: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Output:
-    """Where rows go."""
-
-    kind: Literal["parquet", "console", "noop"]
-    path: str | None = None
-    rows: int = CONSOLE_ROWS
-
-
-@dataclass(frozen=True)
-class Serving:
-    """Where numbers are served."""
-
-    port: int = METRICS_PORT
-    host: str = "127.0.0.1"
-
-
-@dataclass(frozen=True)
-class RunFile:
-    """All that a file says about a run, checked."""
-
-    checkpoint: str
-    sink: Output
-    results: Literal["points", "pairs"] = "points"
-    name: str | None = None
-    swarm: SwarmConfig = field(default_factory=SwarmConfig)
-    master: str | None = None
-    app_name: str = "sparkswarm"
-    conf: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    points: Source | None = None
-    queries: Source | None = None
-    preload: Source | None = None
-    history: tuple[Source, Source] | None = None
-    point_columns: PointColumns = field(default_factory=PointColumns)
-    query_columns: QueryColumns = field(default_factory=QueryColumns)
-    quarantine: Output | None = None
-    trigger: Mapping[str, str | bool] | None = None
-    metrics: Serving | None = None
 
 
 def read_run_file(path: Path) -> RunFile:
@@ -153,13 +109,15 @@ class _Reader:
         for section in SECTIONS.values():
             self._missing(section)
         swarm = self._swarm()
-        for name in ("sink", "quarantine"):
+        for name in (*SINKS, "quarantine"):
             self._check_output(name)
         self._check_sources()
         self._check_trigger()
+        application, window = self._application("application"), self._window()
+        self._check_sinks(application)
         if self.mistakes or swarm is None:
             return None
-        return self._made(swarm)
+        return self._made(swarm, application, window)
 
     # -- one table after another -----------------------------------------------------------
 
@@ -188,13 +146,8 @@ class _Reader:
 
     def _missing(self, section: Section) -> None:
         found = self._values.get(section.name)
-        if found is None:
-            if section.required:
-                keys = ", ".join(key.name for key in section.keys if key.required)
-                self._mistake((), f"the table {section.title} is missing; it needs {keys}")
-            return
-        for key in section.keys:
-            if key.required and key.name not in found:
+        for key in section.keys if found is not None else ():
+            if key.required and key.name not in (found or {}):
                 meaning = key.meaning.replace("`", "")
                 self._mistake(
                     section.path, f"{_where(section.name)}{key.name} is missing. {meaning}"
@@ -222,6 +175,64 @@ class _Reader:
                 self._mistake(
                     (name, key), f'[{name}] {key} is for kind "{owner}", and kind is "{kind}"'
                 )
+
+    def _check_sinks(self, application: Application | None) -> None:
+        """See that everything goes somewhere, and that nothing is expected that never comes."""
+        there = self._values.keys()
+        if there.isdisjoint(SINKS):
+            self._mistake((), "the table [sink] is missing; it needs kind")
+        if isinstance(application, Stateful) and "summaries" not in there:
+            self._mistake(
+                ("application",),
+                f"[application] {type(application).__name__} tells summaries: the table "
+                '[summaries] is missing; if need be with kind "noop"',
+            )
+        # An application that could not be made is a mistake already.
+        is_known = application is not None or "application" not in there
+        if "summaries" in there and is_known and not isinstance(application, Stateful):
+            self._mistake(
+                ("summaries",),
+                "[summaries] come from a stateful application only, such as [application] "
+                'kind "aggregates"',
+            )
+        for name, missing in (("answers", "window"), ("window", "answers"), ("window", "points")):
+            if name in there and missing not in there:
+                self._mistake((name,), f"[{name}] makes no sense without a table [{missing}]")
+        has_time = self._values.get("point_columns", {}).get("time")
+        if isinstance(application, Aggregates) and "points" in there and not has_time:
+            self._mistake(
+                ("application",),
+                "[point_columns] time is missing: aggregates need to know when points happened",
+            )
+
+    def _application(self, name: str) -> Application | None:
+        """Return what a table chooses; None where it is missing or has a mistake."""
+        table, path = self._values.get(name), tuple(name.split("."))
+        if table is None:
+            return None
+        of = f"{name}.of"
+        inner = self._application(of)
+        wrong = list(misfits(table, of in self._values))
+        for key, text in wrong:
+            self._mistake((*path, key) if key else path, f"[{name}] {text}")
+        if wrong or None in table.values() or (of in self._values and inner is None):
+            return None
+        try:
+            return make_application(table, inner)
+        except ConfigError as error:
+            key = "class" if "class" in table else "columns"
+            self._mistake((*path, key), f"[{name}] {error}")
+            return None
+
+    def _window(self) -> Window | None:
+        table = self._values.get("window")
+        if table is None or None in table.values():
+            return None
+        try:
+            return make_window(table)
+        except ConfigError as error:
+            self._mistake(("window",), f"[window] {error}")
+            return None
 
     def _check_sources(self) -> None:
         if "points" not in self._values and "queries" not in self._values:
@@ -274,16 +285,15 @@ class _Reader:
 
     # -- the result ------------------------------------------------------------------------
 
-    def _made(self, swarm: SwarmConfig) -> RunFile:
+    def _made(
+        self, swarm: SwarmConfig, application: Application | None, window: Window | None
+    ) -> RunFile:
         top, spark = self._values.get("", {}), self._values.get("spark", {})
-        sink = dict(self._values["sink"])
-        results = sink.pop("results", "points")
+        results = self._values.get("sink", {}).pop("results", "points")
         past = [self._source(f"history.{name}") for name in ("points", "queries")]
-        quarantine = self._values.get("quarantine")
         metrics = self._values.get("metrics")
         return RunFile(
             checkpoint=top["checkpoint"],
-            sink=Output(**sink),
             results=results,
             name=top.get("name"),
             swarm=swarm,
@@ -293,11 +303,20 @@ class _Reader:
             history=(past[0], past[1]) if past[0] and past[1] else None,
             point_columns=PointColumns(**self._values.get("point_columns", {})),
             query_columns=QueryColumns(**self._values.get("query_columns", {})),
-            quarantine=None if quarantine is None else Output(**quarantine),
+            application=application,
+            window=window,
             trigger=self._trigger(),
             metrics=None if metrics is None else Serving(**metrics),
+            sink=self._output("sink"),
+            summaries=self._output("summaries"),
+            answers=self._output("answers"),
+            quarantine=self._output("quarantine"),
             **spark,
         )
+
+    def _output(self, name: str) -> Output | None:
+        values = self._values.get(name)
+        return None if values is None else Output(**values)
 
     def _source(self, name: str) -> Source | None:
         values = self._values.get(name)

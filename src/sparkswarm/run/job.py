@@ -1,4 +1,4 @@
-"""A run on Spark from its file: sources, sink, metrics, and a clean end.
+"""A run on Spark from its file: sources, application, sinks, metrics, and a clean end.
 
 Owns the way from a checked file to a run that is over. What a signal asks for is done between
 batches: the batch under way is finished, and the next start goes on after it.
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sparkswarm.errors import InputError
 from sparkswarm.metrics import Metrics
-from sparkswarm.run.file import Output, RunFile, Source
+from sparkswarm.run.parts import Output, RunFile, Source
 from sparkswarm.spark.engine import Handle, Swarm
 from sparkswarm.spark.session import session
 from sparkswarm.spark.sink import ConsoleSink, NoopSink, ParquetSink, Sink
@@ -101,16 +101,18 @@ def start(spark: SparkSession, run: RunFile, observers: Sequence[Observer] = ())
         If Spark cannot read a source; it names the table of the file.
     """
     past = [read(spark, source, False) for source in run.history or ()]
-    return Swarm(spark, run.swarm).start(
+    return Swarm(spark, run.swarm, run.application, run.window).start(
         read(spark, run.points, True) if run.points else None,
         read(spark, run.queries, True) if run.queries else None,
         preload=read(spark, run.preload, False) if run.preload else None,
         sink=make_sink(run.sink),
+        summaries=make_sink(run.summaries),
+        answers=make_sink(run.answers),
         checkpoint=run.checkpoint,
         point_columns=run.point_columns,
         query_columns=run.query_columns,
         results=run.results,
-        quarantine=make_sink(run.quarantine) if run.quarantine else None,
+        quarantine=make_sink(run.quarantine),
         history=(past[0], past[1]) if past else None,
         trigger=run.trigger,
         name=run.name,
@@ -132,8 +134,10 @@ def read(spark: SparkSession, source: Source, as_stream: bool) -> DataFrame:
         raise InputError(f"[{source.name}] cannot be read: {reason}") from error
 
 
-def make_sink(output: Output) -> Sink:
-    """Return the sink that a table of the file describes."""
+def make_sink(output: Output | None) -> Sink | None:
+    """Return the sink that a table of the file describes; None where there is no table."""
+    if output is None:
+        return None
     if output.kind == "parquet":
         assert output.path is not None
         return ParquetSink(output.path)
@@ -164,6 +168,8 @@ def status_json(status: Status) -> dict[str, Any]:
         "points": status.points,
         "results": status.matches,
         "operations": status.operations,
+        "snapshot_queries": status.asks,
+        "late": status.late,
         "quarantined": [
             {"kind": kind, "reason": reason, "rows": rows}
             for (kind, reason), rows in sorted(status.quarantined.items())

@@ -9,156 +9,16 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
 
 from sparkswarm.config import SwarmConfig
-from sparkswarm.errors import ConfigError
+from sparkswarm.run.key import Key, Kind, Section, shown
 from sparkswarm.spark.columns import PointColumns, QueryColumns
-
-Kind = Literal["text", "texts", "whole", "number", "switch", "table", "setting"]
 
 METRICS_PORT = 9751
 CONSOLE_ROWS = 20
 
 INTERVAL = re.compile(r"(\d+\s+(microsecond|millisecond|second|minute|hour|day)s?\s*)+")
-
-
-@dataclass(frozen=True)
-class Key:
-    """A key that may stand in a table of the file.
-
-    Attributes
-    ----------
-    name, kind
-        What it is called, and what its value is. A ``setting`` is left to SwarmConfig.
-    meaning
-        For people.
-    default
-        What holds without it, in TOML's spelling; empty where there is none.
-    required
-        Whether its table makes no sense without it.
-    low, high, choices, form
-        What is allowed: a range of numbers, one of some words, or a pattern with its
-        description.
-    """
-
-    name: str
-    kind: Kind
-    meaning: str
-    default: str = ""
-    required: bool = False
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    form: tuple[re.Pattern[str], str] | None = None
-
-    @property
-    def allowed(self) -> str:
-        """What a value must be, in words."""
-        if self.choices:
-            return "one of " + ", ".join(f'"{choice}"' for choice in self.choices)
-        if self.form:
-            return self.form[1]
-        match self.kind:
-            case "whole" | "number":
-                what = "a whole number" if self.kind == "whole" else "a number"
-                above = "" if self.low is None else f" of at least {self.low:g}"
-                both = f" from {self.low:.15g} to {self.high:.15g}" if self.high is not None else ""
-                return what + (both or above)
-            case "switch":
-                return "true or false"
-            case "texts":
-                return "a list of strings"
-            case "table":
-                return "a table of strings, numbers, true and false"
-            case "setting":
-                return "see settings"
-        return "a string that is not empty"
-
-    def check(self, value: object) -> Any:
-        """Return the value as Python has it; ConfigError where it is not allowed."""
-        if self.kind == "setting":
-            value = tuple(value) if isinstance(value, list) else value
-            # Alone, so that the mistake is this setting's.
-            SwarmConfig(**{self.name: value})  # type: ignore[arg-type]
-            return value
-        if self.kind == "table" and isinstance(value, dict):
-            value = _flat(value)
-        if not self._is_allowed(value):
-            # A table may hold a password beside what is wrong with it.
-            got = "" if isinstance(value, dict) else f", got {_shown(value)}"
-            raise ConfigError(f"{self.name} must be {self.allowed}{got}")
-        return tuple(value) if isinstance(value, list) else value
-
-    def _is_allowed(self, value: object) -> bool:
-        match self.kind:
-            case "text":
-                return (
-                    isinstance(value, str)
-                    and bool(value.strip())
-                    and (not self.choices or value in self.choices)
-                    and (self.form is None or self.form[0].fullmatch(value.strip()) is not None)
-                )
-            case "texts":
-                return isinstance(value, list) and all(isinstance(v, str) and v for v in value)
-            case "switch":
-                return isinstance(value, bool)
-            case "table":
-                scalars = (str, int, float)
-                return isinstance(value, dict) and all(
-                    isinstance(v, scalars) for v in value.values()
-                )
-        kinds = (int,) if self.kind == "whole" else (int, float)
-        return (
-            isinstance(value, kinds)
-            and not isinstance(value, bool)
-            and (self.low is None or value >= self.low)
-            and (self.high is None or value <= self.high)
-        )
-
-
-@dataclass(frozen=True)
-class Section:
-    """A table of the file; the name of the outermost is empty."""
-
-    name: str
-    meaning: str
-    keys: tuple[Key, ...]
-    required: bool = False
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """The names that lead to it."""
-        return tuple(self.name.split(".")) if self.name else ()
-
-    @property
-    def title(self) -> str:
-        """What it looks like in the file."""
-        return f"[{self.name}]" if self.name else "the top of the file"
-
-    def key(self, name: str) -> Key | None:
-        """Return a key by its name."""
-        return next((key for key in self.keys if key.name == name), None)
-
-
-def _shown(value: object) -> str:
-    """Return a value about as TOML writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table by dotted names: ``kafka.group.id = "a"`` is one option, not three tables."""
-    flat: dict[str, Any] = {}
-    for name, value in table.items():
-        if isinstance(value, dict) and value:
-            flat |= {f"{name}.{rest}": v for rest, v in _flat(value).items()}
-        else:
-            flat[name] = value
-    return flat
-
+PLACE = re.compile(r"\w+(\.\w+)*:\w+")
 
 _KINDS: Mapping[type, Kind] = {str: "text", bool: "switch", int: "whole", float: "number"}
 
@@ -166,7 +26,7 @@ _KINDS: Mapping[type, Kind] = {str: "text", bool: "switch", int: "whole", float:
 def _setting_keys() -> Iterator[Key]:
     for field in dataclasses.fields(SwarmConfig):
         default, meta = field.default, field.metadata
-        text = repr(list(default)) if isinstance(default, tuple) else _shown(default)
+        text = repr(list(default)) if isinstance(default, tuple) else shown(default)
         yield Key(
             field.name,
             _KINDS.get(type(default), "setting"),
@@ -183,7 +43,7 @@ def _column_keys(kind: type[PointColumns] | type[QueryColumns]) -> Iterator[Key]
         if field.name == "keep":
             yield Key("keep", "texts", "Other columns that come back in the results.", "[]")
         else:
-            default = "" if field.default is None else _shown(field.default)
+            default = "" if field.default is None else shown(field.default)
             yield Key(field.name, "text", f"What the column `{field.name}` is called.", default)
 
 
@@ -207,8 +67,45 @@ _SOURCE = (
 )
 
 _OUTPUT = (
+    Key(
+        "kind",
+        "text",
+        "`parquet` keeps them, `console` prints some, `noop` computes them only.",
+        required=True,
+        choices=("parquet", "console", "noop"),
+    ),
     Key("path", "text", "Where `parquet` writes; a folder for each batch."),
     Key("rows", "whole", "How many rows `console` prints.", str(CONSOLE_ROWS), low=0),
+)
+
+_APPLICATION = (
+    Key(
+        "kind",
+        "text",
+        "Range queries with conditions and keywords, or with windows of numbers.",
+        choices=("subscriptions", "aggregates"),
+    ),
+    Key(
+        "columns",
+        "columns",
+        "Columns of the points: a list of those that `aggregates` may add up, or a table of those "
+        "that conditions of `subscriptions` may use, each `number`, `text`, `boolean` or `time`.",
+    ),
+    Key("keywords", "text", "For `subscriptions`: the column of the points that has their words."),
+    Key(
+        "delay",
+        "duration",
+        "For `aggregates`: how long to wait for points that come late.",
+        '"0 s"',
+    ),
+    Key(
+        "class",
+        "text",
+        "Instead of `kind`: an application of your own, a class or an object. Python must find it "
+        "here and on every machine, installed or by `PYTHONPATH`.",
+        form=(PLACE, 'a place such as "package.module:Name"'),
+    ),
+    Key("arguments", "arguments", "What that class is called with, by name.", "{}"),
 )
 
 SECTIONS: Mapping[str, Section] = {
@@ -254,16 +151,31 @@ SECTIONS: Mapping[str, Section] = {
             tuple(_column_keys(QueryColumns)),
         ),
         Section(
-            "sink",
-            "Where results go.",
+            "application",
+            "What decides which points in a query's rectangle match it, see "
+            "[applications.md](applications.md); without it, all do.",
+            _APPLICATION,
+        ),
+        Section(
+            "application.of",
+            "What decides which points `aggregates` add up; without it, all in the rectangle.",
+            tuple(key for key in _APPLICATION if key.name != "delay"),
+        ),
+        Section(
+            "window",
+            "How long points are kept for snapshot queries, operations `range` and `count` in the "
+            "stream of queries; one of these keys. Without it, none are kept.",
             (
-                Key(
-                    "kind",
-                    "text",
-                    "`parquet` keeps results, `console` prints some, `noop` computes them only.",
-                    required=True,
-                    choices=("parquet", "console", "noop"),
-                ),
+                Key("sliding", "duration", "The last so long, up to the latest point.", low=1),
+                Key("tumbling", "duration", "Since the last multiple of it since 1970.", low=1),
+                Key("count", "whole", "So many of the newest points.", low=1),
+                Key("bytes", "whole", "The newest points of so many bytes.", low=1),
+            ),
+        ),
+        Section(
+            "sink",
+            "Where results go: points that match. May be left out where there is another sink.",
+            (
                 *_OUTPUT,
                 Key(
                     "results",
@@ -273,20 +185,19 @@ SECTIONS: Mapping[str, Section] = {
                     choices=("points", "pairs"),
                 ),
             ),
-            required=True,
         ),
+        Section("summaries", "Where windows of `aggregates` go, or what your own tells.", _OUTPUT),
+        Section("answers", "Where answers to snapshot queries go.", _OUTPUT),
         Section(
             "quarantine",
             "Where bad rows go besides the checkpoint, which always keeps them.",
             (
-                Key(
-                    "kind",
-                    "text",
-                    "`parquet` keeps them, `console` prints some.",
-                    required=True,
+                dataclasses.replace(
+                    _OUTPUT[0],
+                    meaning="`parquet` keeps them, `console` prints some.",
                     choices=("parquet", "console"),
                 ),
-                *_OUTPUT,
+                *_OUTPUT[1:],
             ),
         ),
         Section(
@@ -344,6 +255,10 @@ def keys_tables() -> str:
             )
         elif section.keys == _SOURCE and section.name != "points":
             body = "The keys are those of `[points]`."
+        elif section.keys == _OUTPUT:
+            body = "The keys are those of `[sink]`, without `results`."
+        elif section.name == "application.of":
+            body = "The keys are those of `[application]`, without `delay`."
         else:
             rows = [
                 f"| `{key.name}` | {_default(key)} | {key.allowed} | {key.meaning} |"

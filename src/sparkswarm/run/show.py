@@ -10,7 +10,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sparkswarm.explain import Explained, PartitionFacts, event_time
+from sparkswarm.explain import OF_QUERIES, Explained, PartitionFacts, event_time, watermark
+from sparkswarm.run.held import when
 from sparkswarm.store.epochs import BEFORE_ALL
 
 UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -57,8 +58,10 @@ def _facts(found: Explained) -> Table:
         table.add_row("last batch", "none yet: the run was begun and never got to its first")
         return table
     last = f"{commit.batch}" if commit.batch > BEFORE_ALL else "none yet"
-    time = event_time(commit)
-    table.add_row("last batch", last + (f", event time {time}" if time else ""))
+    table.add_row("last batch", last)
+    for name, time in (("event time", event_time(commit)), ("watermark", watermark(commit))):
+        if time:
+            table.add_row(name, time)
     if found.under_way is not None:
         table.add_row("under way", f"batch {found.under_way}: it is running, or comes again")
     if found.runs_again:
@@ -69,6 +72,17 @@ def _facts(found: Explained) -> Table:
         f"version {commit.plan.version}: {commit.plan.executors:,} executors, "
         f"{len(found.partitions):,} partitions" + (f", {shared:,} shared" if shared else ""),
     )
+    states, blocks = found.states, found.blocks
+    if states.pieces:
+        due = f"; something is due at {when(states.first)}" if states.first is not None else ""
+        text = f"{states.rows:,} rows in {states.files:,} files, {_bytes(states.size)}{due}"
+        table.add_row("state", text)
+    if blocks.pieces:
+        table.add_row(
+            "kept points",
+            f"{blocks.rows:,} in {blocks.files:,} files, {_bytes(blocks.size)}; "
+            f"{when(blocks.first)} to {when(blocks.last)}",
+        )
     return table
 
 
@@ -134,7 +148,7 @@ def _files(found: Explained) -> Table:
     table = _table(
         "\nStored queries", "", ">bases", ">rows", ">size", ">deltas", ">rows", ">size", ">on disk"
     )
-    for folder, kinds in ((name, found.files(name)) for name in found.stored):
+    for folder, kinds in ((name, found.files(name)) for name in OF_QUERIES):
         cells = [
             text
             for files, rows, size in kinds.values()
