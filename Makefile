@@ -6,6 +6,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.set-up
 
+# A file of tests stays in one process, because starting Spark takes seconds. Each of the processes
+# may have a Spark of its own, so there are not too many.
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile
+
 # A Spark or Python path from the surrounding shell would quietly replace the locked packages.
 unexport SPARK_HOME
 unexport PYTHONPATH
@@ -33,10 +37,10 @@ $(STAMP): requirements-build.lock requirements.lock pyproject.toml
 
 test: lint typecheck ## Run all checks: formatting, lint, types, then the tests (PYTEST_ARGS=...)
 	@echo "== pytest"
-	@$(BIN)/pytest $(PYTEST_ARGS)
+	@$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 
 test-long: setup ## Run all tests, the long ones too, with many more random examples
-	@HYPOTHESIS_PROFILE=long $(BIN)/pytest -m "long or not long" $(PYTEST_ARGS)
+	@HYPOTHESIS_PROFILE=long $(BIN)/pytest $(PARALLEL) -m "long or not long" $(PYTEST_ARGS)
 
 lint: setup ## Check formatting and lint
 	@echo "== ruff format --check"
