@@ -5,6 +5,7 @@ defined here, in a module that workers cannot import, and so travels by value.
 """
 
 import math
+import os
 import random
 from collections import Counter
 
@@ -23,9 +24,11 @@ from sparkswarm import (
     MemorySink,
     Subscriptions,
     Swarm,
+    SwarmConfig,
 )
 
-from .world import BOUNDS, Restless, config, difference, matches_of
+from ..apps.scenarios import SCENARIOS, SIDE
+from .world import BOUNDS, FIRST_TIME, Restless, config, difference, matches_of
 
 QUERIES = (
     "op STRING, id BIGINT, min_x DOUBLE, min_y DOUBLE, max_x DOUBLE, max_y DOUBLE, "
@@ -280,3 +283,32 @@ def test_columns_that_cannot_be_are_refused(spark, tmp_path, queries, points, wo
 
 def test_errors_of_applications_are_ours():
     assert issubclass(ApplicationError, RuntimeError)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_what_holds_in_the_simulator_holds_on_spark(spark, tmp_path, scenario):
+    memory, numbers = MemorySink(), range(len(scenario.batches))
+    streams = []
+    for name, tables in (
+        ("points", map(scenario.points_table, numbers)),
+        ("queries", map(scenario.operations_table, numbers)),
+    ):
+        (tmp_path / name).mkdir()
+        for i, table in enumerate(tables):
+            path = tmp_path / name / f"{i:05}.parquet"
+            pq.write_table(table, path)
+            os.utime(path, (FIRST_TIME + i, FIRST_TIME + i))
+        schema = spark.read.parquet(str(path)).schema
+        reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        streams.append(reader.parquet(str(tmp_path / name)))
+    sink = Restless(memory, 5)
+    settings = SwarmConfig(bounds=(0, 0, SIDE, SIDE), grid=(16, 16), executors=3, round_batches=1)
+    handle = Swarm(spark, settings, scenario.application).start(
+        *streams, sink=sink, checkpoint=str(tmp_path / "checkpoint"), results="pairs",
+        trigger={"availableNow": True},
+    )  # fmt: skip
+    sink.watch(handle)
+    handle.await_termination()
+    rows = memory.table().to_pylist()
+    got = Counter((row["query_id"], row["id"]) for row in rows)
+    assert not difference(got, scenario.expected)

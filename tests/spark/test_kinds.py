@@ -190,6 +190,48 @@ def test_points_without_a_time_of_their_own_are_kept_by_when_they_came(spark, tm
     assert len(set(found["time"].to_pylist())) == 2
 
 
+def test_a_restart_may_keep_other_columns_and_ask_about_others(spark, tmp_path):
+    scene = Scene(10, ("continuous",), batches=12, points=20, operations=1)
+    scene.write(tmp_path, 0, 4)
+    run = Run(spark, tmp_path, scene, Sliding("1 day"), aggregates=False)
+    run.application = None
+    points, _ = scene.streams(spark, tmp_path)
+
+    def through(**changed):
+        start = {"keep": ()} | changed
+        handle = Swarm(spark, config(executors=2), start.get("application"), run.window).start(
+            points, answers="noop", checkpoint=str(tmp_path / "checkpoint"),
+            point_columns=PointColumns(time="ts", keep=start["keep"]),
+            trigger={"availableNow": True},
+        )  # fmt: skip
+        handle.await_termination()
+        return handle
+
+    through()
+    scene.write(tmp_path, 4)
+    handle = through(keep=("load", "kind"))
+    found = {row["id"]: row["load"] for row in handle.ask(*BOUNDS).to_pylist()}
+    old = {p["id"] for _, some in scene.batches[:4] for p in some}
+    assert {key for key, load in found.items() if load is None} == old
+    assert len(found) == 12 * 20
+
+
+def test_without_a_window_nothing_is_kept_any_longer(spark, tmp_path):
+    scene = Scene(11, ("continuous",), batches=4, points=20, operations=1)
+    scene.write(tmp_path, 0, 2)
+    run = Run(spark, tmp_path, scene, Sliding("1 day"), aggregates=False)
+    handle = run.through()
+    assert handle.status().last.kept_points == 40
+    assert handle.status().last.kept_bytes > 40 * 32
+    scene.write(tmp_path, 2)
+    run.window = None
+    handle = run.through()
+    assert not handle._run.epochs.last_commit().manifest.blocks
+    assert handle.status().last.kept_points == 0
+    with pytest.raises(ConfigError, match="keeps no points"):
+        handle.ask(*BOUNDS)
+
+
 def test_what_is_kept_stays_bounded(spark, tmp_path):
     scene = Scene(7, ("continuous",), batches=30, points=40, operations=1)
     scene.write(tmp_path)
@@ -263,3 +305,25 @@ def test_snapshot_queries_that_make_no_sense_go_to_the_quarantine(spark, tmp_pat
     ]
     with pytest.raises(InputError, match="inverted rectangle"):
         handle.ask(1, 1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("window", "reason"),
+    [
+        (None, "no points are kept for snapshot queries"),
+        (Sliding("1 s"), "there is no sink for answers"),
+    ],
+)
+def test_snapshot_queries_that_nobody_can_answer_go_to_the_quarantine(
+    spark, tmp_path, window, reason
+):
+    scene = Scene(12, ("snapshots",), batches=1, operations=3)
+    scene.write(tmp_path)
+    points, queries = scene.streams(spark, tmp_path)
+    handle = Swarm(spark, config(executors=2), SUBSCRIPTIONS, window).start(
+        points, queries, sink="noop", checkpoint=str(tmp_path / "c"),
+        trigger={"availableNow": True},
+    )  # fmt: skip
+    handle.await_termination()
+    assert handle.status().quarantined == {("query", reason): 3}
+    assert handle.status().asks == 0

@@ -72,16 +72,25 @@ def assert_same_as_if_nothing_had_happened(tmp_path, world):
 # -- the driver dies ---------------------------------------------------------------------------
 
 
-def test_a_driver_killed_at_every_stage_in_turn_leaves_the_output_of_one_that_lived(tmp_path):
-    stages = [
-        (BEFORE_COMMIT, -1),
-        (BEFORE_EPOCH, 0),
-        (AFTER_EPOCH, 1),
-        (AFTER_OPERATIONS, 2),
-        (IN_EXECUTE, 3),
-        (BEFORE_COMMIT, 4),
-        (AFTER_COMMIT, 5),
-    ]
+EVERY_STAGE = (
+    (BEFORE_COMMIT, -1),
+    (BEFORE_EPOCH, 0),
+    (AFTER_EPOCH, 1),
+    (AFTER_OPERATIONS, 2),
+    (IN_EXECUTE, 3),
+    (BEFORE_COMMIT, 4),
+    (AFTER_COMMIT, 5),
+)
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        pytest.param(EVERY_STAGE[3:5], id="some"),
+        pytest.param(EVERY_STAGE, id="every", marks=pytest.mark.long),
+    ],
+)
+def test_a_driver_killed_stage_after_stage_leaves_the_output_of_one_that_lived(tmp_path, stages):
     world = make_world(71, batches=7, points=80, operations=40, event_time=True, preload=60)
     orders = orders_for(world, tmp_path, resize=(3, 2, 4))
     wanted = expected(world).matches

@@ -94,10 +94,13 @@ class Block:
 
     @classmethod
     def joined(cls, parts: Sequence[pa.Table], grid: Grid) -> Block | None:
-        """Keep the points of several tables with the same columns, blocks or not."""
+        """Keep the points of several tables, blocks or not."""
         own = [part.drop_columns([TILE]) if TILE in part.column_names else part for part in parts]
-        points = pa.concat_tables(own).combine_chunks() if own else None
-        if points is None or not points.num_rows:
+        if not own:
+            return None
+        # A column that was not kept at the time is null.
+        points = pa.concat_tables(own, promote_options="permissive").combine_chunks()
+        if not points.num_rows:
             return None
         x, y, time = (points.column(name).to_numpy() for name in ("x", "y", "time"))
         column, row = grid.place_points(x, y)

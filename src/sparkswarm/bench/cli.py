@@ -43,7 +43,10 @@ def balance(
         "artifacts/balance.png"
     ),
 ) -> None:
-    """Measure how evenly the protocol divides the work, round by round (simulated rounds)."""
+    """Measure how evenly the protocol divides the work, round by round (simulated rounds).
+
+    Example: sparkswarm bench balance --rounds 20 --points 100000
+    """
     from sparkswarm.bench.balance import run_balance, variants
     from sparkswarm.bench.pictures import draw_balance, draw_plans
 
@@ -103,7 +106,10 @@ def overhead(
     seed: SeedOption = 0,
     json_to: JsonOption = None,
 ) -> None:
-    """Time each operation that the paper's two overhead figures time."""
+    """Time each operation that the paper's two overhead figures time.
+
+    Example: sparkswarm bench overhead --queries 100000 --repeat 50
+    """
     from sparkswarm.bench.overhead import run_overhead
     from sparkswarm.bench.world import World
     from sparkswarm.config import SwarmConfig
@@ -164,7 +170,10 @@ def engine(
     seed: SeedOption = 0,
     json_to: JsonOption = None,
 ) -> None:
-    """Measure the engine on Spark beside plain Spark and beside the kernel alone."""
+    """Measure the engine on Spark beside plain Spark and beside the kernel alone.
+
+    Takes some 10 minutes. Example: sparkswarm bench engine --repeat 1 --many-queries 0
+    """
     from sparkswarm.bench.engine import EngineSettings, run_engine
 
     with explained(), people.status("starting") as status:
@@ -220,7 +229,10 @@ def adapt(
         "artifacts/adapt.png"
     ),
 ) -> None:
-    """Measure how each policy bears a hotspot, on Spark."""
+    """Measure how each policy bears a hotspot, on Spark.
+
+    Example: sparkswarm bench adapt --batches 14 --points 100000
+    """
     from sparkswarm.bench.adapt import AdaptSettings, run_adapt, total_batches
     from sparkswarm.bench.pictures import draw_adapt
     from sparkswarm.workloads import Hotspot
@@ -267,7 +279,10 @@ def apps(
     seed: SeedOption = 0,
     json_to: JsonOption = None,
 ) -> None:
-    """Measure every kind of query on Spark beside the same written by hand in plain Spark."""
+    """Measure every kind of query on Spark beside the same written by hand in plain Spark.
+
+    Example: sparkswarm bench apps --repeat 1 --kind aggregates
+    """
     from sparkswarm.bench.apps import KINDS, AppsSettings, run_apps
 
     unknown = set(kinds or ()) - set(KINDS)

@@ -42,7 +42,7 @@ def ask(
     epoch = Epoch(commit.batch, commit.clock, commit.plan, commit.manifest)
     briefing = Briefing(
         run.files, "ask", epoch, 0, run.config,
-        application=run.form.application, window=run.form.window, now=commit.clock,
+        application=run.form.application, window=run.form.window, now=commit.clock, answers=True,
     )  # fmt: skip
     quarantine = Quarantine(run.files, commit.batch, "ask")
     row = _row(box, since, until, count)

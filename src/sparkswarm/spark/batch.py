@@ -107,7 +107,7 @@ class Batches:
         """Run a batch to its end, its rows in the sinks; without them it has operations alone."""
         clock = Stopwatch()
         epoch, commit = self._epoch(number)
-        briefing = self._briefing(epoch, commit)
+        briefing = self._briefing(epoch, commit, sinks)
         self._files.delete(self._files.names(folder_of(number)))
         clock.lap("plan")
 
@@ -144,7 +144,7 @@ class Batches:
         self._epochs.commit(self._last)
         self._planner.digest(briefing.control, executed)
         clock.lap("commit")
-        return Progress.of(epoch, reports, clock.laps)
+        return Progress.of(epoch, reports, clock.laps, manifest)
 
     def _answer(self, routed: DataFrame, briefing: Briefing, sinks: Sinks) -> None:
         """Answer the snapshot queries of the batch, if there are any."""
@@ -216,6 +216,8 @@ class Batches:
         if window is not None:
             executed = [r for r in reports if isinstance(r, ExecutorReport)]
             blocks = kept_after(blocks, executed, window, now)
+        else:
+            blocks = {}
         return manifest.keeping(states, blocks)
 
     def _epoch(self, number: int) -> tuple[Epoch, Commit]:
@@ -251,12 +253,13 @@ class Batches:
             watermark = max(watermark, commit.clock - stateful.delay)
         return Moment(commit.watermark, watermark)
 
-    def _briefing(self, epoch: Epoch, commit: Commit) -> Briefing:
+    def _briefing(self, epoch: Epoch, commit: Commit, sinks: Sinks | None) -> Briefing:
         late = round(self._config.late_seconds * 1e6)
         return Briefing(
             self._files, uuid.uuid4().hex[:8], epoch, epoch.time - late, self._config,
             self._planner.begin(), application=self._form.application,
             window=self._form.window, now=commit.clock,
+            answers=sinks is not None and sinks.answers is not None,
         )  # fmt: skip
 
     def _apply_operations(self, routed: DataFrame, briefing: Briefing) -> Briefing:

@@ -82,6 +82,8 @@ class Briefing:
         How long points are kept; None where they are not.
     now
         The latest time seen in earlier batches.
+    answers
+        Whether somebody takes the answers to snapshot queries.
     """
 
     files: Files
@@ -94,6 +96,7 @@ class Briefing:
     application: Installed | None = None
     window: Window | None = None
     now: int = 0
+    answers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,11 +51,14 @@ class Installed:
         What a query has beyond its rectangle.
     point_names
         Our names for the point's columns that it needs, and its own.
+    point_schema
+        The columns of the points, as it knows them.
     """
 
     pickled: bytes
     query_schema: pa.Schema
     point_names: Mapping[str, str]
+    point_schema: pa.Schema
 
     @classmethod
     def of(
@@ -88,7 +91,7 @@ class Installed:
             raise ConfigError(
                 f"the application {type(application).__name__} cannot be sent to workers: {error}"
             ) from error
-        return cls(pickled, schema, dict(point_names))
+        return cls(pickled, schema, dict(point_names), points)
 
     @property
     def application(self) -> Application:
@@ -102,10 +105,18 @@ class Installed:
         return rows.select(chosen).rename_columns([names[name] for name in chosen])
 
     def kept_points(self, rows: pa.Table) -> pa.Table:
-        """Return points of a block as the application knows them."""
-        own = list(self.point_names.values())
-        chosen = rows.select(["id", "x", "y", "time", *map(kept_name, own)])
-        return chosen.rename_columns(["id", "x", "y", "time", *own])
+        """Return points of a block as the application knows them.
+
+        A column that was not kept at the time is null.
+        """
+        known = rows.select(["id", "x", "y", "time"])
+        for name in self.point_names.values():
+            kept = kept_name(name)
+            column = pa.nulls(rows.num_rows, self.point_schema.field(name).type)
+            known = known.append_column(
+                name, rows.column(kept) if kept in rows.column_names else column
+            )
+        return known
 
     def queries(self, queries: Queries) -> pa.Table:
         """Return queries as the application knows them."""

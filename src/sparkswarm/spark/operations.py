@@ -43,6 +43,7 @@ from sparkswarm.spark.quarantine import (
     BACKWARDS,
     DUPLICATE_ID,
     FAULT_REASONS,
+    NO_SINK,
     NOTHING_KEPT,
     NULL_ID,
     NULL_VALUE,
@@ -100,6 +101,7 @@ def deal_operations(at: Desk, rows: pa.Table, quarantine: Quarantine) -> Dealt:
         [
             (~is_ask & (op < 0), UNKNOWN_OP),
             (is_ask & (at.briefing.window is None), NOTHING_KEPT),
+            (is_ask & (not at.briefing.answers), NO_SINK),
             (null_id, NULL_ID),
             (has_box & null_value, NULL_VALUE),
             *((has_box & (placed.fault == f), FAULT_REASONS[f]) for f in Fault if f),

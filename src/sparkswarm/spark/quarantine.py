@@ -29,6 +29,7 @@ NULL_ID, NULL_VALUE, NULL_TIME = "null id", "null coordinate", "null time"
 UNKNOWN_OP = "unknown operation"
 DUPLICATE_ID, UNKNOWN_ID = "duplicate id", "unknown id"
 NOTHING_KEPT = "no points are kept for snapshot queries"
+NO_SINK = "there is no sink for answers"
 BACKWARDS = "since is after until"
 FAULT_REASONS = {
     1: "not a number",

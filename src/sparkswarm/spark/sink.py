@@ -41,7 +41,7 @@ class ConsoleSink:
         """Print a batch."""
         # All of it must be computed, or executors would have nothing to report.
         table = results.toArrow()
-        print(f"batch {batch_id}: {table.num_rows} results")
+        print(f"batch {batch_id}: {table.num_rows} rows")
         for row in table.slice(0, self.rows).to_pylist():
             print("  ", row)
 

@@ -17,6 +17,7 @@ from sparkswarm.spark.briefing import (
     StateReport,
 )
 from sparkswarm.store.epochs import Epoch
+from sparkswarm.store.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,11 @@ class Progress:
         Points that came too late for a window, counted once for each query.
     stages
         Seconds of the parts of the batch, one after another.
+    kept_points, kept_bytes
+        Recent points kept after it, and the bytes of their values; about, where a block counts for
+        some of its cells only.
+    state_bytes
+        Bytes of the files with the state of queries after it.
     """
 
     batch: int
@@ -65,10 +71,15 @@ class Progress:
     asks: int = 0
     late: int = 0
     stages: Mapping[str, float] = field(default_factory=dict)
+    kept_points: int = 0
+    kept_bytes: int = 0
+    state_bytes: int = 0
 
     @classmethod
-    def of(cls, epoch: Epoch, reports: Sequence[Report], stages: Mapping[str, float]) -> Progress:
-        """Add up the reports of a batch."""
+    def of(
+        cls, epoch: Epoch, reports: Sequence[Report], stages: Mapping[str, float], after: Manifest
+    ) -> Progress:
+        """Add up the reports of a batch, and what it left."""
         executed = [report for report in reports if isinstance(report, ExecutorReport)]
         routed = [report for report in reports if isinstance(report, RouteReport)]
         refused = sum(sum(r.faults.values()) for r in reports if isinstance(r, LedgerReport))
@@ -79,6 +90,7 @@ class Progress:
         loads: Counter[int] = Counter()
         for done in executed:
             loads.update(done.loads)
+        pieces = [kept.piece for some in after.blocks.values() for kept in some]
         by = {report.executor: report for report in executed}
         of_each = [by.get(m) for m in range(epoch.plan.executors)]
         return cls(
@@ -96,6 +108,9 @@ class Progress:
             sum(report.asks for report in routed),
             sum(report.late for report in reports if isinstance(report, StateReport)),
             dict(stages),
+            sum(piece.points for piece in pieces),
+            sum(piece.meta.size * piece.points // piece.meta.rows for piece in pieces),
+            sum(file.size for file in {s.file for some in after.states.values() for s in some}),
         )
 
     @property
