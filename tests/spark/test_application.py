@@ -150,6 +150,8 @@ class Scene:
             ):  # fmt: skip
                 path = folder / name / f"{i:05}.parquet"
                 pq.write_table(pa.Table.from_pylist(some, schema=schema), path)
+                # Spark's file source goes by it.
+                os.utime(path, (FIRST_TIME + i, FIRST_TIME + i))
         return folder
 
     def streams(self, spark, folder):
@@ -192,7 +194,9 @@ class Subscribers(Scene):
             bad = [r is not None and r < 0 for r in rows.column("radius").to_pylist()]
             where = ["colour in (" if b else w for b, w in zip(bad, where, strict=True)]
             rows = rows.drop_columns(["radius", "colours"])
+            when = path.stat().st_mtime
             pq.write_table(rows.append_column("where", pa.array(where, pa.string())), path)
+            os.utime(path, (when, when))
         return folder
 
     @staticmethod

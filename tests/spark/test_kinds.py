@@ -221,7 +221,8 @@ def test_without_a_window_nothing_is_kept_any_longer(spark, tmp_path):
     scene.write(tmp_path, 0, 2)
     run = Run(spark, tmp_path, scene, Sliding("1 day"), aggregates=False)
     handle = run.through()
-    assert handle.status().last.kept_points == 40
+    # About: a block of which a partition has some cells is counted by their share.
+    assert handle.status().last.kept_points == pytest.approx(40, abs=4)
     assert handle.status().last.kept_bytes > 40 * 32
     scene.write(tmp_path, 2)
     run.window = None

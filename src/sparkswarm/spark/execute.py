@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,38 @@ def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table | N
         yield executor, from_bytes(waiting) if waiting else None
 
 
+class _Known:
+    """Points as the application knows them, those of a piece together.
+
+    So it is given no more points than it is asked about, however many pieces there are.
+    """
+
+    def __init__(
+        self, application: Installed | None, points: pa.Table, order: npt.NDArray[np.int64]
+    ) -> None:
+        self._application = application
+        self._points = points
+        self._order = order.copy()
+
+    def of(
+        self, which: npt.NDArray[np.int64], low: int, high: int
+    ) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+        """Return the points from ``low`` to ``high`` of the order, and where some are in them."""
+        return self._table.slice(low, high - low), self._place[which] - low
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        assert self._application is not None
+        chosen = self._application.points(self._points)
+        return chosen.take(pa.array(self._order)).combine_chunks()
+
+    @cached_property
+    def _place(self) -> npt.NDArray[np.int64]:
+        place = np.empty(self._points.num_rows, np.int64)
+        place[self._order] = np.arange(len(self._order))
+        return place
+
+
 class _Work:
     """What one executor does in one batch."""
 
@@ -221,28 +254,33 @@ class _Work:
         routed = at.index.route(x, y)
         plan = at.briefing.epoch.plan
         order, starts = grouped(at.slot_of[routed.partition], len(plan.partitions))
+        runs = [
+            (partition.id, number, low + begin, low + end)
+            for slot, partition in enumerate(plan.partitions)
+            for low, high in [(int(starts[slot]), int(starts[slot + 1]))]
+            if low < high
+            for number, begin, end in self._by_piece(partition.id, routed, order[low:high])
+        ]
+        known = _Known(at.briefing.application, points, order)
         counts = np.empty(len(order), np.int32)
         checks = np.empty(len(order), np.float64)
         found: list[npt.NDArray[np.int64]] = []
+        for partition_id, number, low, high in runs:
+            matches = self._match_piece(partition_id, number, x, y, when, order, low, high, known)
+            order[low:high] = matches.points
+            counts[low:high] = matches.counts
+            checks[low:high] = matches.checks
+            found.append(matches.ids)
         for slot, partition in enumerate(plan.partitions):
-            low, high = int(starts[slot]), int(starts[slot + 1])
-            if low == high:
+            which = order[starts[slot] : starts[slot + 1]]
+            if not len(which):
                 continue
-            self._loads[partition.id] += high - low
-            for i, begin, end in self._by_piece(partition.id, routed, order[low:high]):
-                which = order[low + begin : low + end]
-                matches = self._match_piece(partition.id, i, x, y, when, which, points)
-                order[low + begin : low + end] = matches.points
-                counts[low + begin : low + end] = matches.counts
-                checks[low + begin : low + end] = matches.checks
-                found.append(matches.ids)
+            self._loads[partition.id] += len(which)
             if self._keeper:
-                self._keeper.add(partition.id, points, order[low:high])
+                self._keeper.add(partition.id, points, which)
             if self._balance:
-                which = order[low:high]
-                self._balance.collect(
-                    partition.id, routed.column[which], routed.row[which], checks[low:high]
-                )
+                here = checks[starts[slot] : starts[slot + 1]]
+                self._balance.collect(partition.id, routed.column[which], routed.row[which], here)
         ids = np.concatenate(found) if found else np.empty(0, np.int64)
         self._points += len(order)
         self._matches += len(ids)
@@ -253,10 +291,10 @@ class _Work:
     def _match_piece(
         self, partition_id: int, number: int,
         x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], when: npt.NDArray[np.int64],
-        which: npt.NDArray[np.int64], points: pa.Table,
+        order: npt.NDArray[np.int64], low: int, high: int, known: _Known,
     ) -> Matches:  # fmt: skip
         """Match points against the queries of one piece; the application has the last word."""
-        at = self._at
+        at, which = self._at, order[low:high]
         piece = at.pieces(partition_id)[number]
         base, delta = piece.base.index, piece.delta.index
         dead, now = at.dead(partition_id, number), at.briefing.epoch.time
@@ -270,16 +308,16 @@ class _Work:
         stateful = application.stateful
         keep = np.ones(len(found.ids), dtype=bool)
         pair = np.repeat(np.arange(len(found.points)), found.counts)
-        known = application.points(points)
+        points, place = known.of(found.points, low, high)
         for made, first, here in zip(
             built, (0, border), (found.ids < border, found.ids >= border), strict=True
         ):
             if made is not None and here.any():
-                pairs = Pairs(found.points[pair[here]], found.ids[here] - first)
-                matches = application.match(made, known, pairs)
+                pairs = Pairs(place[pair[here]], found.ids[here] - first)
+                matches = application.match(made, points, pairs)
                 if stateful:
                     kept = matches & stateful.keeps(made)[pairs.queries]
-                    self._collect(application, made, known, pairs, kept)
+                    self._collect(application, made, points, pairs, kept)
                     matches &= ~kept
                 keep[here] = matches
         counts = np.bincount(pair[keep], minlength=len(found.points)).astype(np.int32)
