@@ -69,8 +69,9 @@ docs: setup ## Write the pages of docs/ that come from the code, then build the 
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Built site/; search needs a server: python3 -m http.server --directory site"
 
-pictures: setup ## Draw the pictures of docs/concepts.md anew
+pictures: setup ## Draw the pictures of docs/concepts.md anew, and take those of the live map
 	@$(BIN)/python scripts/draw_concepts.py
+	@$(BIN)/python scripts/photograph_map.py
 
 # With the certificates the system trusts, as pip does where a company adds its own.
 # Versions already locked stay unless they must change; LOCK_ARGS=--upgrade takes the newest.

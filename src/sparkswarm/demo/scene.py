@@ -30,10 +30,11 @@ SIDE, BAD_ROWS = 0.0006, 0.001
 """A subscription's side as a share of the world's, some 20 km; and the share of bad points."""
 
 HOTSPOT_SHARE = 0.6
-HOTSPOT = "0.41,0.48,0.06,{share},{start},{stop},0.33,0.55"
-"""A square of 22 by 8 degrees, which glides from Africa over the Atlantic. A batch takes it a
+HOTSPOT = "0.46,0.68,0.02,{share},{start},{stop},0.433,0.66"
+"""A square of 7 by 3 degrees, which glides from Morocco over the Atlantic. A batch takes it a
 fifteenth of its width or so further: were it much faster, its load would be no longer in one
-place for long enough that SWARM thinks moving anything worth its while."""
+place for long enough that SWARM thinks moving anything worth its while. It stays in one of the
+partitions of an even division into eight."""
 
 RATE = round(POINTS / (24 * 60))
 """Points in a second of the stream's time: a batch lasts 24 minutes, and 60 batches a day."""
