@@ -70,3 +70,9 @@ def test_every_test_and_file_that_the_paper_map_names_exists():
         assert name in files, name
     for name in re.findall(r"`(test_\w+)`", page):
         assert f"def {name}(" in tests, name
+
+
+def test_the_tutorial_takes_less_than_forty_lines():
+    first = EXAMPLE.findall((ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8"))[0]
+    assert "in_circle" in first
+    assert len(first.strip().splitlines()) < 40
