@@ -17,7 +17,9 @@ pytestmark = pytest.mark.long
 def test_the_report_has_every_kind_and_nothing_is_wrong():
     sizes = {"batches": 5, "points": 3000, "queries": 3000, "aggregates": 3000, "asks": 20}
     heard = []
-    found = run_apps(AppsSettings(**sizes, repeat=1), heard.append).to_json()
+    settings = AppsSettings(**sizes, repeat=1)
+    found = run_apps(settings, heard.append).to_json()
+    assert len(heard) == settings.steps
     assert list(found) == list(KINDS)
     for row in found.values():
         assert row["ratio"] == pytest.approx(row["points_per_s"] / row["plain_spark"], rel=0.01)

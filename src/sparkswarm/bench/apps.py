@@ -70,6 +70,17 @@ class AppsSettings:
     seed: int = 0
     kinds: tuple[str, ...] = KINDS
 
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """The kinds for which plain Spark has a stream, as far as they are needed."""
+        needed = KINDS if "mixed" in self.kinds else self.kinds
+        return tuple(kind for kind in needed if kind != "mixed")
+
+    @property
+    def steps(self) -> int:
+        """How many steps are told of."""
+        return 1 + self.repeat * (len(self.kinds) + len(self.rivals)) + len(self.kinds)
+
 
 @dataclass
 class AppsRun:
@@ -135,12 +146,12 @@ def run_apps(settings: AppsSettings, tell: Tell = lambda _: None) -> AppsRun:
                         seconds, stages = bench.measure(kind)
                         run.swarm.setdefault(kind, []).append(seconds)
                         run.stages[kind] = stages
-                    if kind != "mixed" and (kind in s.kinds or "mixed" in s.kinds):
+                    if kind in s.rivals:
                         tell(f"plain Spark, {kind}, {number + 1} of {s.repeat}")
                         theirs = median(rivals.seconds(kind)[WARM_UP:])
                         run.plain.setdefault(kind, []).append(theirs)
                 if "mixed" in s.kinds:
-                    parts = [run.plain[kind][-1] for kind in KINDS if kind != "mixed"]
+                    parts = [run.plain[kind][-1] for kind in s.rivals]
                     run.plain.setdefault("mixed", []).append(sum(parts))
             for kind in s.kinds:
                 tell(f"checking {kind} against brute force")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,6 +26,22 @@ from sparkswarm.terminal import (
 bench = typer.Typer(help="Benchmarks that anyone can run.", no_args_is_help=True)
 
 Centres = Literal["uniform", "cities"]
+
+
+@contextmanager
+def _steps(total: int) -> Iterator[Callable[[str], None]]:
+    """Show how far a benchmark is; it says at the beginning of each of its steps what that is."""
+    with progress_bar() as progress:
+        task = progress.add_task("starting", total=total)
+        began = 0
+
+        def tell(step: str) -> None:
+            nonlocal began
+            progress.update(task, completed=began, description=step)
+            began += 1
+
+        yield tell
+        progress.update(task, completed=total)
 
 
 @bench.command()
@@ -176,11 +194,9 @@ def engine(
     """
     from sparkswarm.bench.engine import EngineSettings, run_engine
 
-    with explained(), people.status("starting") as status:
-        settings = EngineSettings(
-            batches, points, queries, many_queries, centres, repeat, cores, seed
-        )
-        run = run_engine(settings, status.update)
+    settings = EngineSettings(batches, points, queries, many_queries, centres, repeat, cores, seed)
+    with explained(), _steps(settings.steps) as tell:
+        run = run_engine(settings, tell)
     found = run.to_json()
     table = Table(
         title=f"{queries:,} queries ({centres}), batches of {points:,} points, local[{cores}]",
@@ -290,8 +306,8 @@ def apps(
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {', '.join(KINDS)}")
     wanted = tuple(kind for kind in KINDS if kind in (kinds or KINDS))
     settings = AppsSettings(batches, points, queries, aggregates, asks, repeat, cores, seed, wanted)
-    with explained(), people.status("starting") as status:
-        run = run_apps(settings, status.update)
+    with explained(), _steps(settings.steps) as tell:
+        run = run_apps(settings, tell)
     found = run.to_json()
     table = Table(
         title=f"{queries:,} subscriptions, {aggregates:,} aggregates, {asks:,} snapshot queries a "

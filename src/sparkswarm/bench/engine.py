@@ -75,6 +75,11 @@ class EngineSettings:
     cores: int = 2
     seed: int = 0
 
+    @property
+    def steps(self) -> int:
+        """How many steps are told of."""
+        return 6 + 4 * self.repeat + bool(self.many_queries)
+
 
 @dataclass
 class EngineRun:

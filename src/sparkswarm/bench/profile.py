@@ -20,8 +20,9 @@ from sparkswarm.bench.inputs import POINTS_SCHEMA, Inputs
 from sparkswarm.spark.briefing import Briefing, Reports
 from sparkswarm.spark.columns import ID, QUERY_IDS, PointColumns, select_points
 from sparkswarm.spark.engine import Handle
-from sparkswarm.spark.execute import Wanted, execute
+from sparkswarm.spark.execute import execute
 from sparkswarm.spark.route import route
+from sparkswarm.spark.wanted import Wanted
 from sparkswarm.store.epochs import Epoch
 
 REPEAT = 7

@@ -33,7 +33,7 @@ from sparkswarm.spark.briefing import (
     RouteReport,
     StateReport,
 )
-from sparkswarm.spark.execute import Wanted, execute
+from sparkswarm.spark.execute import execute
 from sparkswarm.spark.form import Form
 from sparkswarm.spark.keep import kept_after
 from sparkswarm.spark.operations import apply_operations
@@ -44,6 +44,7 @@ from sparkswarm.spark.route import route
 from sparkswarm.spark.session import settings_for_a_while
 from sparkswarm.spark.status import Progress
 from sparkswarm.spark.summaries import summaries
+from sparkswarm.spark.wanted import Wanted
 from sparkswarm.store.epochs import BEFORE_ALL, Commit, Epoch, Epochs
 from sparkswarm.store.files import Files
 from sparkswarm.store.manifest import Manifest

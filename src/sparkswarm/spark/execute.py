@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -20,21 +19,19 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark import Accumulator
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
 
 from sparkswarm.apps.application import Pairs
 from sparkswarm.apps.range_match import Matches, match
 from sparkswarm.protocol.global_index import RoutedPoints
 from sparkswarm.spark.balance import Balance, Said
 from sparkswarm.spark.briefing import ExecutorReport, Report
-from sparkswarm.spark.columns import ID, TIME, X, Y, column_of
+from sparkswarm.spark.columns import ID, TIME, X, Y
 from sparkswarm.spark.installed import Installed
 from sparkswarm.spark.keep import Keeper
-from sparkswarm.spark.parcels import SCHEMA, Parcel, Task, from_bytes, parcels
+from sparkswarm.spark.parcels import Task, from_bytes
 from sparkswarm.spark.route import CHUNK, grouped
 from sparkswarm.spark.summaries import deal_partials
+from sparkswarm.spark.wanted import Returned, Wanted
 from sparkswarm.spark.worker import Desk, desk
 
 LOT = 24 * CHUNK
@@ -42,56 +39,6 @@ LOT = 24 * CHUNK
 
 MOST_MATCHES = 8_000_000
 """Matches in one lot of results, more or less: 64 MB."""
-
-
-_OURS = "__"
-"""How the columns of parcels begin that are among results: nobody's column does."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What the tasks of a batch return.
-
-    Attributes
-    ----------
-    schema
-        Of the results: the point's id, the columns that come back, and the ids of its queries.
-        None where nobody wants them.
-    keep
-        The columns that come back, by our names.
-    partials
-        Whether what was added to the state of queries is returned, as parcels among the results.
-    names
-        What the user calls the columns of the points.
-    """
-
-    schema: StructType | None
-    keep: tuple[str, ...]
-    partials: bool
-    names: Mapping[str, str]
-
-    @property
-    def fields(self) -> StructType:
-        """All columns that are returned."""
-        fields = StructType(list(self.schema.fields) if self.schema else [])
-        if self.partials:
-            for field in from_arrow_schema(SCHEMA):
-                fields.add(f"{_OURS}{field.name}", field.dataType)
-        return fields
-
-    def results(self, executed: DataFrame) -> DataFrame:
-        """Return the results among what was returned."""
-        assert self.schema is not None
-        if not self.partials:
-            return executed
-        chosen = executed.where(F.col(f"{_OURS}kind").isNull())
-        return chosen.select(*(column_of(chosen, name) for name in self.schema.names))
-
-    def parcels(self, executed: DataFrame) -> DataFrame:
-        """Return the parcels among what was returned."""
-        names = SCHEMA.names
-        chosen = executed.where(F.col(f"{_OURS}kind").isNotNull())
-        return chosen.select(*(F.col(f"{_OURS}{name}").alias(name) for name in names))
 
 
 def execute(
@@ -118,7 +65,7 @@ def _task(briefing: bytes, reports: Accumulator[list[Report]], wanted: Wanted) -
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work: _Work | None = None
         for executor, points in _lots(batches):
-            work = work or _Work(desk(briefing), executor, _Form(wanted))
+            work = work or _Work(desk(briefing), executor, Returned(wanted))
             if points is not None:
                 yield from work.match(points)
         if work:
@@ -127,33 +74,6 @@ def _task(briefing: bytes, reports: Accumulator[list[Report]], wanted: Wanted) -
             reports.add([work.report()])
 
     return task
-
-
-class _Form:
-    """The columns that a task returns: those of results, then those of parcels.
-
-    All that one task returns must have the same types, to the time zone of a column.
-    """
-
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
-        self._names: list[str] = wanted.fields.names
-        schema = to_arrow_schema(wanted.schema, timezone="UTC") if wanted.schema else ()
-        self._types = [field.type for field in schema]
-
-    def of_results(self, columns: list[pa.Array]) -> pa.RecordBatch:
-        """Return results."""
-        self._types = [column.type for column in columns]
-        nothing = []
-        if self.wanted.partials:
-            nothing = [pa.nulls(len(columns[0]), field.type) for field in SCHEMA]
-        return pa.RecordBatch.from_arrays([*columns, *nothing], self._names)
-
-    def of_parcels(self, some: Iterable[Parcel]) -> pa.RecordBatch:
-        """Return parcels."""
-        packed = parcels(some)
-        nothing = [pa.nulls(packed.num_rows, kind) for kind in self._types]
-        return pa.RecordBatch.from_arrays([*nothing, *packed.columns], self._names)
 
 
 def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table | None]]:
@@ -213,7 +133,7 @@ class _Known:
 class _Work:
     """What one executor does in one batch."""
 
-    def __init__(self, at: Desk, executor: int, form: _Form) -> None:
+    def __init__(self, at: Desk, executor: int, form: Returned) -> None:
         self._at = at
         self._executor = executor
         self._form = form
