@@ -61,6 +61,7 @@ bench: setup ## Run the benchmarks: the protocol's overhead, then the balance it
 	@$(BIN)/sparkswarm bench balance
 
 demo: setup ## Run the demo (DEMO_ARGS=...)
+	@$(BIN)/python -c "from sparkswarm.demo.warm_up import main; main()"
 	@$(BIN)/sparkswarm demo $(DEMO_ARGS)
 
 docs: setup ## Write the pages of docs/ that come from the code, then build the site into site/

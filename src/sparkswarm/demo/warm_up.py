@@ -33,6 +33,8 @@ from sparkswarm.testing import LocalSwarm
 from sparkswarm.workloads import CONTIGUOUS_US, cities_density
 from sparkswarm.workloads.density import rectangles_around
 
+MODULE = "sparkswarm.demo.warm_up"
+
 POINTS = 70_000
 """Enough that no step of matching is left out for want of points."""
 
@@ -50,7 +52,7 @@ def beside() -> Iterator[list[subprocess.Popen[bytes]]]:
     parts = list(PARTS) if is_needed() else []
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", f"from {__name__} import PARTS; PARTS[{part!r}]()"],
+            [sys.executable, "-c", f"from {MODULE} import PARTS; PARTS[{part!r}]()"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
         for part in parts
@@ -139,3 +141,12 @@ def _edges(bounds: Bounds) -> tuple[float, float, float, float]:
 
 PARTS = {"matching": compile_matching, "routing": compile_routing}
 """About as much to do in each."""
+
+
+def main() -> None:
+    """Compile now, as far as that is needed, and say so."""
+    with beside() as processes:
+        if processes:
+            print("Compiling the matching, the first time only (some 20 seconds)")
+        for process in processes:
+            process.wait()
