@@ -14,7 +14,6 @@ as columns, with which a join by hand compares.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparkswarm.bench.inputs import edges_of, write_numbered
 from sparkswarm.protocol.geometry import Bounds
-from sparkswarm.workloads import CONTIGUOUS_US, Density, Rectangles, cities_density
+from sparkswarm.workloads import CONTIGUOUS_US, Density, cities_density
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -35,11 +35,11 @@ AGGREGATE, WINDOW = "count, mean(speed), max(speed)", f"{BATCH_SECONDS} seconds"
 ASK_SIDE = 0.005
 """Side of a snapshot query against that of the space: a town, some thousands of points."""
 
+FEW_VALUES = ["kind", "op", "aggregate"]
+"""Columns with few different values, which are shorter as dictionaries."""
+
 FIRST_AGGREGATE = 1_000_000_000
 """Ids of aggregates begin here, those of subscriptions at 0."""
-
-_FIRST_TIME = 1_600_000_000
-_EDGES = Rectangles._fields
 
 
 @dataclass(frozen=True)
@@ -108,21 +108,21 @@ def write_app_inputs(
     ids = np.arange(queries)
     columns = {
         "id": ids,
-        **_edges(anywhere.sample_queries(rng, queries, side)),
+        **edges_of(anywhere.sample_queries(rng, queries, side)),
         "where": pa.array(text, pa.string()),
         "least_speed": pa.array(np.where(by_speed, speed, 0), mask=~by_speed),
         "only_kind": pa.array(np.where(by_kind, liked, ""), mask=~by_kind),
     }
-    _write(folder / "subscriptions" / "part=0.parquet", 0, columns)
+    write_numbered(folder / "subscriptions" / "part=0.parquet", 0, columns, FEW_VALUES)
 
     rng = np.random.default_rng((seed, 1))
     columns = {
         "id": FIRST_AGGREGATE + np.arange(aggregates),
-        **_edges(anywhere.sample_queries(rng, aggregates, side)),
+        **edges_of(anywhere.sample_queries(rng, aggregates, side)),
         "aggregate": np.full(aggregates, AGGREGATE),
         "window": np.full(aggregates, WINDOW),
     }
-    _write(folder / "aggregates" / "part=0.parquet", 0, columns)
+    write_numbered(folder / "aggregates" / "part=0.parquet", 0, columns, FEW_VALUES)
 
     for batch in range(batches):
         rng = np.random.default_rng((seed, 2, batch))
@@ -137,21 +137,11 @@ def write_app_inputs(
                 "speed": speed[mine], "kind": kinds[mine],
             }  # fmt: skip
             number = batch * inputs.files_per_batch + part
-            _write(inputs.points_file(batch, part), number, columns)
+            write_numbered(inputs.points_file(batch, part), number, columns, FEW_VALUES)
         columns = {
             "op": np.where(np.arange(asks) % 2, "count", "range"),
             "id": np.arange(asks) + batch * asks,
-            **_edges(where.sample_queries(rng, asks, ASK_SIDE)),
+            **edges_of(where.sample_queries(rng, asks, ASK_SIDE)),
         }
-        _write(inputs.asks_file(batch), batch, columns)
+        write_numbered(inputs.asks_file(batch), batch, columns, FEW_VALUES)
     return inputs
-
-
-def _edges(rectangles: Rectangles) -> dict[str, np.ndarray]:
-    return dict(zip(_EDGES, rectangles, strict=True))
-
-
-def _write(file: Path, number: int, columns: dict[str, object]) -> None:
-    table = pa.table({name: pa.array(column) for name, column in columns.items()})
-    pq.write_table(table, file, compression="none", use_dictionary=["kind", "op", "aggregate"])
-    os.utime(file, (_FIRST_TIME + number, _FIRST_TIME + number))

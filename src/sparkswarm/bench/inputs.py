@@ -19,7 +19,7 @@ points are read by several cores, evenly.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -198,26 +198,20 @@ def write_inputs(
     rectangles = waiting.sample_queries(_rng(seed, 0, 0), queries, side)
     for number, mine in enumerate(np.array_split(ids, min(4, queries))):
         file = inputs.queries_folder / f"part={number}.parquet"
-        _write(file, number, id=mine, **_edges(rectangles, mine))
+        write_numbered(file, number, {"id": mine, **edges_of(rectangles, mine)})
     for batch in range(batches):
         x, y = where.sample_points(_rng(seed, 1, batch), points)
         for part, mine in enumerate(np.array_split(np.arange(points), files_per_batch)):
-            _write(
+            write_numbered(
                 inputs.points_file(batch, part),
                 batch * files_per_batch + part,
-                id=mine + batch * points,
-                x=x[mine],
-                y=y[mine],
+                {"id": mine + batch * points, "x": x[mine], "y": y[mine]},
             )
         rng = _rng(seed, 2, batch)
         changed = np.sort(rng.choice(queries, changes, replace=False))
-        _write(
-            inputs.changes_file(batch),
-            batch,
-            op=np.full(changes, "update"),
-            id=changed,
-            **_edges(waiting.sample_queries(rng, changes, side), slice(None)),
-        )
+        columns = {"op": np.full(changes, "update"), "id": changed}
+        columns |= edges_of(waiting.sample_queries(rng, changes, side))
+        write_numbered(inputs.changes_file(batch), batch, columns)
     return inputs
 
 
@@ -326,13 +320,21 @@ def _rng(*numbers: int) -> np.random.Generator:
     return np.random.default_rng(numbers)
 
 
-def _edges(rectangles: Rectangles, which: IntArray | slice) -> dict[str, FloatArray]:
+def edges_of(
+    rectangles: Rectangles, which: IntArray | slice = slice(None)
+) -> dict[str, FloatArray]:
+    """Return the edges of rectangles, or of some of them, by name."""
     return {name: edge[which] for name, edge in zip(_EDGES, rectangles, strict=True)}
 
 
-def _write(file: Path, number: int, **columns: Iterable[object]) -> None:
-    """Write a file and give it the modification time of its number."""
+def write_numbered(
+    file: Path, number: int, columns: Mapping[str, object], dictionaries: bool | list[str] = False
+) -> None:
+    """Write a file and give it the modification time of its number.
+
+    ``dictionaries`` names columns of few different values.
+    """
     table = pa.table({name: pa.array(column) for name, column in columns.items()})
     # Random numbers do not get smaller, and reading them plain is fastest.
-    pq.write_table(table, file, compression="none", use_dictionary=False)
+    pq.write_table(table, file, compression="none", use_dictionary=dictionaries)
     os.utime(file, (_FIRST_TIME + number, _FIRST_TIME + number))

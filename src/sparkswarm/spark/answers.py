@@ -72,9 +72,7 @@ def deal_asks(at: Desk, kind: int, rows: pa.Table) -> Iterator[Parcel]:
     which = np.repeat(np.arange(rows.num_rows), np.diff(start))
     asks = rows.take(pa.array(which)).append_column("partition", pa.array(partition))
     asks = asks.append_column("ask", pa.array(which))
-    owners = np.array([p.owners[0] for p in at.briefing.epoch.plan.partitions])
-    decides = partition if kind == RANGE else partition[start[which]]
-    owner = owners[at.slot_of[decides]]
+    owner = at.first_owner(partition if kind == RANGE else partition[start[which]])
     for m in np.unique(owner):
         yield kind, int(m), to_bytes(asks.filter(pa.array(owner == m)))
 

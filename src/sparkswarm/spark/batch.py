@@ -210,16 +210,14 @@ class Batches:
     def _kept(self, briefing: Briefing, reports: list[Report], now: int) -> Manifest:
         """Return the manifest after the batch."""
         manifest, window = briefing.epoch.manifest, self._form.window
-        states, blocks = dict(manifest.states), dict(manifest.blocks)
+        states = dict(manifest.states)
         for report in reports:
             if isinstance(report, StateReport):
                 states.update(report.states)
-        if window is not None:
-            executed = [r for r in reports if isinstance(r, ExecutorReport)]
-            blocks = kept_after(blocks, executed, window, now)
-        else:
-            blocks = {}
-        return manifest.keeping(states, blocks)
+        if window is None:
+            return manifest.keeping(states, {})
+        executed = [r for r in reports if isinstance(r, ExecutorReport)]
+        return manifest.keeping(states, kept_after(manifest.blocks, executed, window, now))
 
     def _epoch(self, number: int) -> tuple[Epoch, Commit]:
         """Return what fixes the batch, durable, and what came before it."""

@@ -34,6 +34,9 @@ from sparkswarm.spark.parcels import to_bytes
 ID, X, Y, TIME, OPERATIONS = "__id", "__x", "__y", "__time", "__operations"
 """Our own names while rows travel; nobody's column is called so."""
 
+PLAIN_NAMES = {ID: "id", X: "x", Y: "y", TIME: "time"}
+"""What applications and blocks call the columns that every point has."""
+
 QUERY_IDS, QUERY_ID = "query_ids", "query_id"
 """The columns that results add: all matches of a point, or one of a pair."""
 

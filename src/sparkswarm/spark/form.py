@@ -22,6 +22,7 @@ from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.spark.answers import HOW_MANY, AnswerForm
 from sparkswarm.spark.columns import (
     ID,
+    PLAIN_NAMES,
     QUERY_ID,
     QUERY_IDS,
     TIME,
@@ -144,7 +145,7 @@ def _installed(
         return None
     known = pa.schema([])
     if points is not None:
-        ours = {ID: "id", X: "x", Y: "y", TIME: "time", **also}
+        ours = {**PLAIN_NAMES, **also}
         schema = to_arrow_schema(points.schema, timezone="UTC")
         known = pa.schema(
             [field.with_name(ours[field.name]) for field in schema if field.name in ours]

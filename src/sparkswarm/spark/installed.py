@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from sparkswarm.apps.application import Advanced, Application, Moment, Pairs, Stateful
 from sparkswarm.errors import ApplicationError, ConfigError
 from sparkswarm.protocol.geometry import Grid
-from sparkswarm.spark.columns import ID, OPERATION_COLUMNS, TIME, X, Y
+from sparkswarm.spark.columns import OPERATION_COLUMNS, PLAIN_NAMES
 from sparkswarm.store.queries import Queries
 
 
@@ -36,7 +36,6 @@ def kept_name(name: str) -> str:
 
 UNREADABLE = "columns that cannot be read"
 KEPT_OVER_TIME = "asks once for what is kept over time; register it"
-_OURS = {ID: "id", X: "x", Y: "y", TIME: "time"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Installed:
         """
         application = application.prepared(points)
         columns = application.query_columns
-        double = set(_OURS.values()) & set(point_names.values())
+        double = set(PLAIN_NAMES.values()) & set(point_names.values())
         if double:
             raise ConfigError(
                 f"point_columns of {type(application).__name__} has {', '.join(sorted(double))}, "
@@ -100,7 +99,7 @@ class Installed:
 
     def points(self, rows: pa.Table) -> pa.Table:
         """Return points as the application knows them."""
-        names = {**_OURS, **self.point_names}
+        names = {**PLAIN_NAMES, **self.point_names}
         chosen = [name for name in rows.column_names if name in names]
         return rows.select(chosen).rename_columns([names[name] for name in chosen])
 

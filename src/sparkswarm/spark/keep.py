@@ -16,13 +16,10 @@ import pyarrow as pa
 from sparkswarm.apps.blocks import Block
 from sparkswarm.apps.snapshots import Piece, Window, compacted, expired, surely_since, to_compact
 from sparkswarm.spark.briefing import ExecutorReport, WrittenBlock
-from sparkswarm.spark.columns import ID, TIME, X, Y
+from sparkswarm.spark.columns import PLAIN_NAMES, TIME
 from sparkswarm.spark.installed import kept_name
 from sparkswarm.spark.worker import Desk
-from sparkswarm.store import tables
 from sparkswarm.store.manifest import Kept
-
-_OURS = {ID: "id", X: "x", Y: "y", TIME: "time"}
 
 
 class Keeper:
@@ -41,7 +38,8 @@ class Keeper:
     def __init__(self, at: Desk, executor: int, names: Mapping[str, str]) -> None:
         self._at = at
         self._executor = executor
-        self._names = {name: kept_name(users) for name, users in names.items()} | _OURS
+        self._names = {name: kept_name(users) for name, users in names.items()}
+        self._names |= PLAIN_NAMES
         self._parts: dict[int, list[pa.Table]] = {}
 
     def add(self, partition_id: int, points: pa.Table, which: npt.NDArray[np.int64]) -> None:
@@ -61,18 +59,13 @@ class Keeper:
                 for group in to_compact([one.piece for one in kept]):
                     parts = [(at.block(kept[i]), kept[i].cells) for i in group]
                     found.append((partition.id, compacted(parts, at.grid, at.window_begins), group))
-        blocks = [block for _, block, _ in found if block]
-        if not blocks:
-            return tuple(WrittenBlock(key, None, group) for key, _, group in found)
-        content, begins = tables.pack([block.points for block in blocks])
-        rows = sum(block.meta.rows for block in blocks)
-        ref = at.briefing.files.write(at.name_file("blocks", f"e{self._executor}"), content, rows)
         cells_of = {p.id: p.cells for p in epoch.plan.partitions}
-        begin_of = iter(begins)
+        written = [block.points for _, block, _ in found if block]
+        places = iter(at.write_tables("blocks", f"e{self._executor}", written))
         return tuple(
             WrittenBlock(
                 key,
-                Kept(Piece(cells_of[key], block.meta), ref, next(begin_of)) if block else None,
+                Kept(Piece(cells_of[key], block.meta), *next(places)) if block else None,
                 group,
             )
             for key, block, group in found

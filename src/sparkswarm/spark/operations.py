@@ -54,7 +54,6 @@ from sparkswarm.spark.quarantine import (
     first_reason,
 )
 from sparkswarm.spark.worker import Desk, desk
-from sparkswarm.store import tables
 from sparkswarm.store.arrays import pack, unpack
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.ledger import Bucket, LedgerFault, bucket_of, settle
@@ -258,9 +257,7 @@ def _effects(at: Desk, removed: Queries, added: Queries) -> Iterator[Parcel]:
     is_added = np.arange(len(queries.ids)) >= len(removed.ids)
     start, partition = at.index.overlaps(queries.placed(at.grid))
     which = np.repeat(np.arange(len(start) - 1), np.diff(start))
-    plan = at.briefing.epoch.plan
-    writers = np.array([p.owners[0] for p in plan.partitions], dtype=np.int32)
-    writer = writers[at.slot_of[partition]]
+    writer = at.first_owner(partition)
     chosen = queries.take(which)
     table = pa.table(
         {
@@ -366,10 +363,7 @@ def _forget(at: Desk, partition_id: int, ids: npt.NDArray[np.int64]) -> list[tup
             said.append([list(state.cells), None, 0, state.due])
     if len(said) == len(states) and not written:
         return []
-    if written:
-        content, begins = tables.pack([table for _, table in written])
-        name = at.name_file("states", f"p{partition_id}")
-        ref = at.briefing.files.write(name, content, sum(table.num_rows for _, table in written))
-        for (i, _), begin in zip(written, begins, strict=True):
-            said[i][1:3] = _ref(ref), begin
+    places = at.write_tables("states", f"p{partition_id}", [table for _, table in written])
+    for (i, _), (ref, begin) in zip(written, places, strict=True):
+        said[i][1:3] = _ref(ref), begin
     return [(STATE, partition_id, json.dumps(said))]

@@ -21,7 +21,6 @@ from sparkswarm.protocol.partition import Partition
 from sparkswarm.spark.briefing import Report, StateReport
 from sparkswarm.spark.parcels import PARTIAL, Parcel, Task, to_bytes
 from sparkswarm.spark.worker import Desk, desk
-from sparkswarm.store import tables
 from sparkswarm.store.manifest import State
 
 FAN = 8
@@ -38,8 +37,7 @@ def deal_partials(at: Desk, collected: Sequence[pa.Table], executor: int) -> Ite
     if not collected or application is None or application.stateful is None:
         return
     table = application.stateful.combined(collected)
-    first_owner = np.array([p.owners[0] for p in at.briefing.epoch.plan.partitions])
-    owner = first_owner[at.slot_of[at.homes(table.column("home").to_numpy())]]
+    owner = at.first_owner(at.homes(table.column("home").to_numpy()))
     for m in np.unique(owner):
         yield PARTIAL, int(m), to_bytes(table.filter(pa.array(owner == m)))
 
@@ -84,7 +82,6 @@ class _Home:
         self._at = at
         self._executor = executor
         self._late = 0
-        self._states: dict[int, tuple[State, ...]] = {}
         self._written: list[tuple[Partition, tuple[State, ...], pa.Table, int | None]] = []
 
     def advance(self, partition: Partition, new: Sequence[pa.Table]) -> pa.Table:
@@ -112,11 +109,7 @@ class _Home:
         at = self._at
         filled = [(p, before, t, due) for p, before, t, due in self._written if t.num_rows]
         states = {p.id: before for p, before, _, _ in self._written}
-        if filled:
-            content, begins = tables.pack([table for _, _, table, _ in filled])
-            rows = sum(table.num_rows for _, _, table, _ in filled)
-            name = at.name_file("states", f"e{self._executor}")
-            ref = at.briefing.files.write(name, content, rows)
-            for (p, before, _, due), begin in zip(filled, begins, strict=True):
-                states[p.id] = (*before, State(p.cells, ref, begin, due))
+        places = at.write_tables("states", f"e{self._executor}", [t for _, _, t, _ in filled])
+        for (p, before, _, due), place in zip(filled, places, strict=True):
+            states[p.id] = (*before, State(p.cells, *place, due))
         return StateReport(at.briefing.epoch.batch, self._executor, states, self._late)

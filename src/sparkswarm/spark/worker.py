@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -83,6 +84,15 @@ class Desk:
             slots[partition.id] = slot
         return slots
 
+    def first_owner(self, partition: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Return the first owner of some partitions: who writes for them, and keeps their state."""
+        return self._first_owners[self.slot_of[partition]]
+
+    @cached_property
+    def _first_owners(self) -> npt.NDArray[np.int32]:
+        partitions = self.briefing.epoch.plan.partitions
+        return np.array([p.owners[0] for p in partitions], dtype=np.int32)
+
     def name_file(self, folder: str, name: str) -> str:
         """Return a name that no other attempt at this batch uses; it begins with the batch."""
         context = TaskContext.get()
@@ -140,6 +150,17 @@ class Desk:
         if ref not in self._built:
             self._built[ref] = application.build(queries_of(stored), self.grid)
         return self._built[ref]
+
+    def write_tables(
+        self, folder: str, name: str, some: Sequence[pa.Table]
+    ) -> list[tuple[FileRef, int]]:
+        """Write tables, if there are any, into one file; return where each of them is."""
+        if not some:
+            return []
+        content, begins = tables.pack(some)
+        rows = sum(table.num_rows for table in some)
+        ref = self.briefing.files.write(self.name_file(folder, name), content, rows)
+        return [(ref, begin) for begin in begins]
 
     def table(self, ref: FileRef, begin: int) -> pa.Table:
         """Return one of the tables of a file."""
