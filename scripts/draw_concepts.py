@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from sparkswarm.config import SwarmConfig
+from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.testing import LocalSwarm
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 CONFIG = SwarmConfig(bounds=(0, 0, 16, 16), grid=(16, 16), executors=4)

@@ -11,10 +11,10 @@ from typer.main import get_command
 
 from sparkswarm.cli import app
 from sparkswarm.config import settings_table
-from sparkswarm.metrics import METRICS, metrics_table
+from sparkswarm.observe.metrics import METRICS, metrics_table
 from sparkswarm.protocol.decision import diagram
-from sparkswarm.run.cli import example_file
-from sparkswarm.run.keys import METRICS_PORT, keys_tables
+from sparkswarm.runfile.cli import example_file
+from sparkswarm.runfile.schema import METRICS_PORT, keys_tables
 from sparkswarm.spark.session import spark_settings_table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -174,7 +174,7 @@ port = {METRICS_PORT}
 From Python:
 
 ```py
-from sparkswarm.metrics import Metrics
+from sparkswarm.observe.metrics import Metrics
 
 metrics = Metrics()
 handle = swarm.start(points, queries, sink=sink, checkpoint=checkpoint, observers=[metrics])

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from sparkswarm.demo.scene import Scene
-from sparkswarm.journal import IN_CHECKPOINT
 from sparkswarm.map.server import serve_in_background
+from sparkswarm.observe.journal import IN_CHECKPOINT
 from sparkswarm.spark.session import session
-from sparkswarm.spark.source import register
+from sparkswarm.spark.sources import register
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))

@@ -10,7 +10,7 @@ import pytest
 
 from sparkswarm.config import SwarmConfig, settings_table
 from sparkswarm.errors import ConfigError
-from sparkswarm.protocol.geometry import Bounds
+from sparkswarm.geometry import Bounds
 
 WHOLE = {
     "round_batches": (0, None),

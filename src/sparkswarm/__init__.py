@@ -23,15 +23,15 @@ from sparkswarm.errors import (
 )
 
 if TYPE_CHECKING:
-    from sparkswarm.apps.aggregates import Aggregates
+    from sparkswarm.apps.aggregates.application import Aggregates
     from sparkswarm.apps.application import Advanced, Application, Each, Moment, Pairs, Stateful
-    from sparkswarm.apps.snapshots import Count, Size, Sliding, Tumbling
-    from sparkswarm.apps.subscriptions import Subscriptions
+    from sparkswarm.apps.subscriptions.application import Subscriptions
     from sparkswarm.spark.columns import PointColumns, QueryColumns
     from sparkswarm.spark.engine import Swarm
     from sparkswarm.spark.handle import Handle
     from sparkswarm.spark.session import check_session, session
-    from sparkswarm.spark.sink import ConsoleSink, MemorySink, NoopSink, ParquetSink
+    from sparkswarm.spark.sinks import ConsoleSink, MemorySink, NoopSink, ParquetSink
+    from sparkswarm.window.windows import Count, Size, Sliding, Tumbling
 
 __all__ = [
     "Advanced",
@@ -75,15 +75,15 @@ __version__ = version("sparkswarm")
 _LAZY = {
     name: f"sparkswarm.{module}"
     for module, names in {
-        "apps.aggregates": ("Aggregates",),
+        "apps.aggregates.application": ("Aggregates",),
         "apps.application": ("Advanced", "Application", "Each", "Moment", "Pairs", "Stateful"),
-        "apps.snapshots": ("Count", "Size", "Sliding", "Tumbling"),
-        "apps.subscriptions": ("Subscriptions",),
+        "apps.subscriptions.application": ("Subscriptions",),
         "spark.columns": ("PointColumns", "QueryColumns"),
         "spark.engine": ("Swarm",),
         "spark.handle": ("Handle",),
         "spark.session": ("check_session", "session"),
-        "spark.sink": ("ConsoleSink", "MemorySink", "NoopSink", "ParquetSink"),
+        "spark.sinks": ("ConsoleSink", "MemorySink", "NoopSink", "ParquetSink"),
+        "window.windows": ("Count", "Size", "Sliding", "Tumbling"),
     }.items()
     for name in names
 }

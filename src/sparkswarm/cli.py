@@ -15,7 +15,7 @@ import typer
 from sparkswarm.bench.cli import bench
 from sparkswarm.experiments.cli import figures, simulate
 from sparkswarm.map.cli import map_
-from sparkswarm.run.cli import explain, run
+from sparkswarm.runfile.cli import explain, run
 from sparkswarm.sim.fuzz_cli import fuzz
 from sparkswarm.terminal import SeedOption, explained, people
 

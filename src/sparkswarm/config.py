@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from sparkswarm.errors import ConfigError, GeometryError
-from sparkswarm.protocol.geometry import Bounds, Grid
+from sparkswarm.geometry import Bounds, Grid
 
 CostModelName = Literal["work", "paper"]
 DecisionName = Literal["gain", "five_stages"]

@@ -42,7 +42,7 @@ SeedOption = Annotated[int, typer.Option(min=0, help="Fixes everything random.")
 
 def chosen_density(path: Path | None, bounds: tuple[float, float, float, float] | None) -> Density:
     """Return the density that the options name."""
-    from sparkswarm.protocol.geometry import Bounds
+    from sparkswarm.geometry import Bounds
     from sparkswarm.workloads import CONTIGUOUS_US, cities_density, load_density
 
     if path is None:

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from sparkswarm.apps.aggregate_queries import AGGREGATES, QUERY_COLUMNS, Measure
-from sparkswarm.apps.aggregate_windows import result_schema
+from sparkswarm.apps.aggregates.specs import AGGREGATES, QUERY_COLUMNS, Measure
+from sparkswarm.apps.aggregates.windows import result_schema
 from sparkswarm.apps.application import NO_WATERMARK, Moment, Pairs
-from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.geometry import CellRect
 
-from ..protocol.strategies import grid_of
+from ..support.strategies import grid_of
 
 MEASURES = (Measure("speed"), Measure("load", whole=True))
 GRID = grid_of(4, 4)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkswarm.apps.application import Application, Each
-from sparkswarm.apps.subscriptions import Subscriptions
+from sparkswarm.apps.subscriptions.application import Subscriptions
 
 SIDE = 16
 """Everything is within (0, 0) and (SIDE, SIDE)."""

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sparkswarm.apps.aggregate_queries import (
+from sparkswarm.apps.aggregates.panes import State
+from sparkswarm.apps.aggregates.specs import (
     MOST_MEASURES,
     QUERY_COLUMNS,
     Asked,
@@ -20,12 +21,12 @@ from sparkswarm.apps.aggregate_queries import (
     measures_of,
     refusals,
 )
-from sparkswarm.apps.aggregate_state import State
-from sparkswarm.apps.aggregate_windows import advance, close, next_end, on_time, partials
+from sparkswarm.apps.aggregates.windows import advance, close, next_end, on_time, partials
 from sparkswarm.apps.application import NO_WATERMARK, Moment, Pairs
 from sparkswarm.errors import InputError
 
-from ..protocol.strategies import part_of_the_examples
+from ..support.strategies import part_of_the_examples
+from ..support.tilings import halves
 from .aggregate_streams import (
     BATCHES,
     GRID,
@@ -45,7 +46,6 @@ from .aggregate_streams import (
     stored,
     without,
 )
-from .tilings import halves
 
 
 def asked_by(queries: dict[int, Query]) -> Asked:

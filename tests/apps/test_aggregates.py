@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkswarm.apps.aggregate_queries import QUERY_COLUMNS
-from sparkswarm.apps.aggregates import Aggregates
+from sparkswarm.apps.aggregates.application import Aggregates
+from sparkswarm.apps.aggregates.specs import QUERY_COLUMNS
 from sparkswarm.apps.application import NO_WATERMARK, Application, Each, Moment, Pairs, Stateful
-from sparkswarm.apps.subscriptions import Subscriptions
+from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.errors import ConfigError, InputError
 
-from ..protocol.strategies import part_of_the_examples
+from ..support.strategies import part_of_the_examples
+from ..support.tilings import halves
 from .aggregate_streams import (
     BATCHES,
     GRID,
@@ -37,7 +38,6 @@ from .aggregate_streams import (
     stored,
     without,
 )
-from .tilings import halves
 
 SCHEMA = points_table([]).schema
 APP = Aggregates(["speed", "load"]).prepared(SCHEMA)

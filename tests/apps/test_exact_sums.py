@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sparkswarm.apps.exact_sums import Sums, sums_of_floats, sums_of_integers
+from sparkswarm.apps.aggregates.exact_sums import Sums, sums_of_floats, sums_of_integers
 
 ROWS = 3
 FLOATS = st.one_of(

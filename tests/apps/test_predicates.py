@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkswarm.apps.predicates import (
+from sparkswarm.apps.subscriptions.predicates import (
     COLUMN,
     ELSE,
     HIGH,

@@ -18,10 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkswarm.apps import subscriptions, words
 from sparkswarm.apps.application import Pairs
-from sparkswarm.apps.places import Ruler
-from sparkswarm.apps.subscriptions import Subscriptions
+from sparkswarm.apps.subscriptions import application as subscriptions
+from sparkswarm.apps.subscriptions import keywords as words
+from sparkswarm.apps.subscriptions.application import Subscriptions
+from sparkswarm.apps.subscriptions.literals import Ruler
 from sparkswarm.errors import ConfigError, InputError
 
 KINDS = {"speed": "number", "kind": "text", "active": "boolean", "seen": "time"}

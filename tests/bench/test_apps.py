@@ -9,7 +9,7 @@ from sparkswarm.bench.app_rivals import Rivals
 from sparkswarm.bench.apps import KINDS, WINDOW_SECONDS, AppsSettings, Bench, run_apps
 from sparkswarm.bench.plain_spark import JVM_OPTIONS
 from sparkswarm.spark.session import session
-from sparkswarm.spark.sink import MemorySink
+from sparkswarm.spark.sinks import MemorySink
 
 pytestmark = pytest.mark.long
 

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from sparkswarm.demo.scene import BOUNDS, CHANGES, HOTSPOT_SHARE, POINTS, QUERIES, Scene
-from sparkswarm.spark.source_options import CitiesOptions, QueriesOptions, parse_options
-from sparkswarm.spark.source_rows import read_rows
+from sparkswarm.workloads.synthetic_options import CitiesOptions, QueriesOptions, parse_options
+from sparkswarm.workloads.synthetic_rows import read_rows
 
 SCENE = Scene(batches=60, executors=8, seed=0)
 

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from sparkswarm.demo import view
 from sparkswarm.demo.scene import Scene
+from sparkswarm.observe.progress import Progress, Status
 from sparkswarm.protocol.messages import Logged
-from sparkswarm.spark.status import Progress, Status
 
 DECISIONS = [
     Logged(number, what, reason)

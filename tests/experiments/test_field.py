@@ -5,7 +5,7 @@ import pytest
 
 from sparkswarm.experiments.field import Field, containing
 from sparkswarm.experiments.scenarios import Scenario
-from sparkswarm.protocol.geometry import Bounds, CellRect, Grid
+from sparkswarm.geometry import Bounds, CellRect, Grid
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.workloads import QUERY_SIDE, Density
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from sparkswarm.config import SwarmConfig
-from sparkswarm.experiments.listed import ListedRound, Tuples, run_listed
 from sparkswarm.experiments.machines import Machines
 from sparkswarm.experiments.service import Service
+from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.testing import LocalSwarm
 from sparkswarm.workloads import Rectangles
+
+from .listed import ListedRound, Tuples, run_listed
 
 ROUNDS, ROUND, EXECUTORS = 8, 3.0, 4
 MACHINES = Machines(

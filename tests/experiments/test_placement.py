@@ -14,8 +14,8 @@ from sparkswarm.experiments.policies import (
 )
 from sparkswarm.experiments.scenarios import Mix
 from sparkswarm.experiments.service import STORED
+from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.cost import PaperModel
-from sparkswarm.protocol.geometry import CellRect, QueryCells
 from sparkswarm.protocol.partition import TICKETS, reshared
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.protocol.statistics import Statistics

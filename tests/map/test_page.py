@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from sparkswarm.journal import Journal
 from sparkswarm.map.server import MapServer
+from sparkswarm.observe.journal import Journal
 
+from ..support.runs import after_a_move, after_sharing, decided, first_plan, progress, wandering
 from .browser import CHROMIUM, Browser
-from .runs import after_a_move, after_sharing, decided, first_plan, progress, wandering
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 

@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparkswarm import Swarm, SwarmConfig, session
-from sparkswarm.journal import find, read
-from sparkswarm.spark.source import register
+from sparkswarm.observe.journal import find, read
+from sparkswarm.spark.sources import register
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from sparkswarm.errors import ConfigError
-from sparkswarm.journal import Journal, read
 from sparkswarm.map import cli
 from sparkswarm.map.server import PAGES, MapServer, is_loopback, serve_in_background
+from sparkswarm.observe.journal import Journal, read
 
-from .runs import wandering
+from ..support.runs import wandering
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkswarm.errors import ConfigError, PlanError
+from sparkswarm.geometry import Bounds, CellRect, Grid, QueryCells
 from sparkswarm.policies import (
     POLICY_NAMES,
     History,
@@ -23,7 +24,6 @@ from sparkswarm.policies import (
     replanned,
 )
 from sparkswarm.protocol.cost import WorkModel
-from sparkswarm.protocol.geometry import Bounds, CellRect, Grid, QueryCells
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.partition import TICKETS, reshared
 from sparkswarm.protocol.plan import Plan

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.cost import CostModel, PaperModel, WorkModel, make_cost_model
-from sparkswarm.protocol.geometry import CellRect, QueryCells
 from sparkswarm.protocol.statistics import HALVE, KEEP, Axis, Statistics
 
 MODELS: list[CostModel] = [PaperModel(), WorkModel(), WorkModel(per_point=3.0, per_check=0.25)]

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkswarm.errors import PlanError
+from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.elastic import resized
-from sparkswarm.protocol.geometry import CellRect
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.partition import TICKETS, ChangeKind, Partition
 from sparkswarm.protocol.plan import Plan
 
-from .strategies import EXECUTORS, World, grid_of, operations, tilings
+from ..support.strategies import EXECUTORS, World, grid_of, operations, tilings
 
 
 @st.composite

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkswarm.errors import PlanError
-from sparkswarm.protocol.geometry import Bounds, CellRect, Grid, QueryCells
+from sparkswarm.geometry import Bounds, CellRect, Grid, QueryCells
 from sparkswarm.protocol.global_index import GlobalIndex, RoutedPoints
 from sparkswarm.protocol.partition import (
     TICKETS,
@@ -28,7 +28,7 @@ from sparkswarm.protocol.partition import (
 )
 from sparkswarm.protocol.plan import Plan
 
-from .strategies import (
+from ..support.strategies import (
     EXECUTORS,
     Operation,
     World,

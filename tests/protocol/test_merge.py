@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.merge import Merge, find_merges
 from sparkswarm.protocol.partition import Partition, merged
 from sparkswarm.protocol.plan import Plan
 
-from .strategies import Operation, World, grid_of, operations, painted, tilings
+from ..support.strategies import Operation, World, grid_of, operations, painted, tilings
 
 
 def cells_of(rect: CellRect) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkswarm.errors import PlanError
-from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import (
     TICKETS,
     Change,
@@ -24,7 +24,7 @@ from sparkswarm.protocol.partition import (
 )
 from sparkswarm.protocol.plan import Plan
 
-from .strategies import Operation, World, grid_of, make_changes, operations, tilings
+from ..support.strategies import Operation, World, grid_of, make_changes, operations, tilings
 
 WHOLE = CellRect(2, 1, 6, 5)
 LEFT, RIGHT = WHOLE.split_columns(1)

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sparkswarm.errors import PlanError
-from sparkswarm.protocol.geometry import Bounds, CellRect, Grid
+from sparkswarm.geometry import Bounds, CellRect, Grid
 from sparkswarm.protocol.partition import (
     TICKETS,
     Change,
@@ -26,7 +26,7 @@ from sparkswarm.protocol.partition import (
 )
 from sparkswarm.protocol.plan import Plan
 
-from .strategies import (
+from ..support.strategies import (
     Operation,
     World,
     grid_of,

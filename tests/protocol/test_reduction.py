@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sparkswarm.geometry import Bounds, CellRect, Grid, QueryCells
 from sparkswarm.protocol.cost import CostModel, PaperModel, WorkModel
-from sparkswarm.protocol.geometry import Bounds, CellRect, Grid, QueryCells
 from sparkswarm.protocol.holding import Holding, inherited
 from sparkswarm.protocol.partition import TICKETS, ChangeKind, Partition, reshared
 from sparkswarm.protocol.plan import Plan

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.cost import PaperModel, WorkModel
-from sparkswarm.protocol.geometry import CellRect, QueryCells
 from sparkswarm.protocol.partition import TICKETS, ChangeKind, Partition
 from sparkswarm.protocol.sharing import (
     COOL,

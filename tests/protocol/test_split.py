@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.cost import CostModel, PaperModel, WorkModel
-from sparkswarm.protocol.geometry import CellRect, QueryCells
 from sparkswarm.protocol.split import Split, find_split
 from sparkswarm.protocol.statistics import Axis, Statistics
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkswarm.errors import GeometryError
-from sparkswarm.protocol.geometry import CellRect, QueryCells
+from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.statistics import (
     CHECKS,
     CHECKS_NEW,

@@ -5,8 +5,8 @@ import pytest
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
+from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.cost import WorkModel
-from sparkswarm.protocol.geometry import CellRect, QueryCells
 from sparkswarm.protocol.messages import (
     CloseRound,
     CostReport,
@@ -25,7 +25,7 @@ from sparkswarm.protocol.partition import ChangeKind, Partition, moved, reshared
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.protocol.unit import LoadBalancingUnit
 
-from .strategies import grid_of
+from ..support.strategies import grid_of
 
 LEFT = Partition(1, CellRect(0, 0, 4, 4), (0,))
 RIGHT = Partition(2, CellRect(4, 0, 8, 4), (0,))

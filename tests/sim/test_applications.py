@@ -8,10 +8,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from sparkswarm.apps.aggregates import Aggregates
+from sparkswarm.apps.aggregates.application import Aggregates
 from sparkswarm.apps.application import Application, Pairs
 from sparkswarm.errors import ConfigError
-from sparkswarm.protocol.geometry import CellRect, Grid
+from sparkswarm.geometry import CellRect, Grid
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.clock import MILLISECOND
 from sparkswarm.sim.cluster import World, draw_scenario

@@ -9,8 +9,8 @@ import pytest
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
+from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.coordinator import Coordinator
-from sparkswarm.protocol.geometry import CellRect, QueryCells
 from sparkswarm.protocol.messages import (
     CostReport,
     Logged,

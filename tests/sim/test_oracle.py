@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from sparkswarm.apps.application import Each
-from sparkswarm.protocol.geometry import Bounds, CellRect, Grid
+from sparkswarm.geometry import Bounds, CellRect, Grid
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.sim.clock import Clock
 from sparkswarm.sim.matching import Matching

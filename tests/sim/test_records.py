@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import TICKETS, Partition, merged, moved, reshared, split
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.records import Record, Seen, new_record, portion

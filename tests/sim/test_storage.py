@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkswarm.protocol.geometry import Bounds, CellRect, Grid
+from sparkswarm.geometry import Bounds, CellRect, Grid
 from sparkswarm.protocol.partition import moved
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.sim.records import new_record, portion

@@ -143,7 +143,7 @@ class Death:
 
     def lay_in_wait(self) -> None:
         """Wrap what the engine does on the driver."""
-        from sparkswarm.spark import batch
+        from sparkswarm.spark.driver import batch
         from sparkswarm.store.epochs import Epochs
 
         begin, commit, apply = Epochs.begin, Epochs.commit, batch.apply_operations

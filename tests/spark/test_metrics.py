@@ -3,7 +3,7 @@
 import pytest
 
 from sparkswarm import Swarm
-from sparkswarm.metrics import Metrics
+from sparkswarm.observe.metrics import Metrics
 
 from .world import config, make_world
 

@@ -13,9 +13,10 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sparkswarm.errors import ConfigError
-from sparkswarm.spark import source_rows
-from sparkswarm.spark.source import BatchReader, StreamReader, register
-from sparkswarm.spark.source_options import (
+from sparkswarm.spark.sources import BatchReader, StreamReader, register
+from sparkswarm.workloads import CONTIGUOUS_US, WORLD, cities_density
+from sparkswarm.workloads import synthetic_rows as source_rows
+from sparkswarm.workloads.synthetic_options import (
     CitiesOptions,
     QueriesOptions,
     SourceOptions,
@@ -23,8 +24,7 @@ from sparkswarm.spark.source_options import (
     options_table,
     parse_options,
 )
-from sparkswarm.spark.source_rows import BLOCK, read_rows
-from sparkswarm.workloads import CONTIGUOUS_US, WORLD, cities_density
+from sparkswarm.workloads.synthetic_rows import BLOCK, read_rows
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 EVERYTHING = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sparkswarm.config import SwarmConfig
+from sparkswarm.policies.controller import Steering
 from sparkswarm.protocol.messages import CostReport, NothingFeasible, Proposal, ReduceRequest
 from sparkswarm.protocol.partition import moved
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.briefing import Control, ExecutorReport
-from sparkswarm.spark.steering import Steering
+from sparkswarm.spark.task_input import Control, ExecutorReport
 from sparkswarm.store.files import FileRef
 
 CONFIG = SwarmConfig(bounds=(0, 0, 8, 8), grid=(8, 8), executors=2, round_batches=1)

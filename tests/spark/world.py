@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparkswarm.config import SwarmConfig
-from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.merge import Merge, find_merges
 from sparkswarm.protocol.partition import (
     TICKETS,

@@ -20,7 +20,7 @@ from sparkswarm.store.epochs import BEFORE_ALL, FORMAT, Commit, Epoch, Epochs
 from sparkswarm.store.files import FileRef, Files
 from sparkswarm.store.manifest import FilePair, Manifest, Piece
 
-from ..protocol.strategies import grid_of, part_of_the_examples
+from ..support.strategies import grid_of, part_of_the_examples
 
 FIRST_PLAN = Plan.initial(grid_of(4, 4), 2)
 FACTS = {"bounds": [0.0, 0.1, 4.0, 1e300], "grid": [4, 4], "buckets": 2}

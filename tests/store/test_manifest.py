@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkswarm.errors import StoreError
-from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.manifest import FilePair, Manifest, Piece
 
-from ..protocol.strategies import (
+from ..support.strategies import (
     Operation,
     grid_of,
     make_changes,

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sparkswarm.apps.range_match import match
-from sparkswarm.protocol.geometry import CellRect, Grid
+from sparkswarm.geometry import CellRect, Grid
+from sparkswarm.index.match import match
 from sparkswarm.protocol.partition import Change, Partition, merged, moved, split
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store import ledger, segments
@@ -32,7 +32,7 @@ from sparkswarm.store.segments import (
     live_queries,
 )
 
-from ..protocol.strategies import (
+from ..support.strategies import (
     Operation,
     grid_of,
     make_changes,

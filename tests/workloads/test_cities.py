@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sparkswarm.errors import SparkswarmError, WorkloadError
-from sparkswarm.protocol.geometry import Bounds
+from sparkswarm.geometry import Bounds
 from sparkswarm.workloads import CITIES, CONTIGUOUS_US, WORLD, Density, cities_density, daylight
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sparkswarm.errors import SparkswarmError, WorkloadError
-from sparkswarm.protocol.geometry import Bounds, Grid
+from sparkswarm.geometry import Bounds, Grid
 from sparkswarm.workloads import QUERY_SIDE, Density
 
 BOUNDS = Bounds(-10.0, 20.0, 30.0, 25.0)

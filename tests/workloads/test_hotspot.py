@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkswarm.errors import WorkloadError
-from sparkswarm.protocol.geometry import Bounds
+from sparkswarm.geometry import Bounds
 from sparkswarm.workloads import Density, Hotspot
 
 BOUNDS = Bounds(-10.0, 20.0, 30.0, 25.0)

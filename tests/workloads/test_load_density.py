@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from sparkswarm.errors import WorkloadError
-from sparkswarm.protocol.geometry import Bounds
+from sparkswarm.geometry import Bounds
 from sparkswarm.workloads import load_density
 
 BOUNDS = Bounds(-10.0, 20.0, 30.0, 25.0)

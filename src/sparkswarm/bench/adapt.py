@@ -57,10 +57,10 @@ from sparkswarm.bench.inputs import (
 )
 from sparkswarm.config import PolicyName, SwarmConfig
 from sparkswarm.errors import SparkswarmError, WorkloadError
+from sparkswarm.observe.progress import Progress
 from sparkswarm.policies.policy import POLICY_NAMES
 from sparkswarm.spark.engine import HISTORY_POINTS, HISTORY_QUERIES, Handle, Swarm
 from sparkswarm.spark.session import session
-from sparkswarm.spark.status import Progress
 from sparkswarm.workloads import Density, Hotspot, Rectangles
 
 WARM_UP = 6

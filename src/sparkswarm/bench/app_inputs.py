@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkswarm.bench.inputs import edges_of, write_numbered
-from sparkswarm.protocol.geometry import Bounds
+from sparkswarm.geometry import Bounds
 from sparkswarm.workloads import CONTIGUOUS_US, Density, cities_density
 
 SECOND = 1_000_000

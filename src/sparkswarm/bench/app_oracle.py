@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.bench.app_inputs import BATCH_SECONDS, LATE, SECOND, AppInputs
-from sparkswarm.spark.sink import MemorySink, NoopSink, Sink
+from sparkswarm.spark.sinks import MemorySink, NoopSink, Sink
 
 SAMPLE = 300
 

@@ -29,7 +29,7 @@ from sparkswarm.bench.plain_spark import (
     inside,
 )
 from sparkswarm.spark.session import settings_for_a_while
-from sparkswarm.spark.sink import NoopSink, Sink
+from sparkswarm.spark.sinks import NoopSink, Sink
 
 POINTS = "id BIGINT, x DOUBLE, y DOUBLE, ts TIMESTAMP, speed DOUBLE, kind STRING"
 EDGES = "min_x DOUBLE, min_y DOUBLE, max_x DOUBLE, max_y DOUBLE"

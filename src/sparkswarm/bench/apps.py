@@ -18,20 +18,20 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from sparkswarm.apps.aggregates import Aggregates
-from sparkswarm.apps.snapshots import Sliding
-from sparkswarm.apps.subscriptions import Subscriptions
+from sparkswarm.apps.aggregates.application import Aggregates
+from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.bench.app_inputs import LATE, SECOND, AppInputs, write_app_inputs
 from sparkswarm.bench.app_oracle import Checked, check
 from sparkswarm.bench.app_rivals import AGGREGATES, ASKS, POINTS, SUBSCRIPTIONS, Rivals
 from sparkswarm.bench.plain_spark import JVM_OPTIONS, WARM_UP
 from sparkswarm.config import SwarmConfig
+from sparkswarm.observe.progress import Progress
 from sparkswarm.spark.columns import PointColumns
 from sparkswarm.spark.engine import Swarm
 from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.session import session
-from sparkswarm.spark.sink import NoopSink, Sink
-from sparkswarm.spark.status import Progress
+from sparkswarm.spark.sinks import NoopSink, Sink
+from sparkswarm.window.windows import Sliding
 
 KINDS = ("subscriptions", "aggregates", "snapshots", "mixed")
 WINDOW_SECONDS = 60

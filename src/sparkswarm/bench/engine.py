@@ -35,7 +35,7 @@ from sparkswarm.protocol.partition import Change, moved
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.engine import Handle, Swarm
 from sparkswarm.spark.session import session
-from sparkswarm.spark.sink import NoopSink, Sink
+from sparkswarm.spark.sinks import NoopSink, Sink
 
 GRID = (1000, 1000)
 SMALL_POINTS, SMALL_EXECUTORS, SMALL_BATCHES = 1000, 4, 24

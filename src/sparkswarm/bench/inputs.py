@@ -29,9 +29,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparkswarm.compiled import compiled
 from sparkswarm.errors import WorkloadError
-from sparkswarm.protocol._compiled import compiled
-from sparkswarm.protocol.geometry import Bounds, FloatArray
+from sparkswarm.geometry import Bounds, FloatArray
 from sparkswarm.workloads import (
     CONTIGUOUS_US,
     QUERY_SIDE,

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from sparkswarm.apps.range_build import build_index
-from sparkswarm.apps.range_match import match
 from sparkswarm.bench.inputs import Inputs
+from sparkswarm.index.build import build_index
+from sparkswarm.index.match import match
 
 CHUNK = 131_072
 """Points matched at once, as the engine does it."""

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sparkswarm.config import SwarmConfig
-from sparkswarm.protocol.geometry import FloatArray, QueryCells
+from sparkswarm.geometry import FloatArray, QueryCells
+from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.messages import Logged
 from sparkswarm.protocol.partition import TICKETS, Change, Partition
-from sparkswarm.testing import LocalSwarm
 from sparkswarm.workloads import QUERY_SIDE, Density, Hotspot
 
 CHECK_WORK = 0.02

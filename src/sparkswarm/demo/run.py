@@ -24,12 +24,12 @@ from sparkswarm.config import PolicyName
 from sparkswarm.demo import view, warm_up
 from sparkswarm.demo.scene import QUERIES, Scene
 from sparkswarm.errors import SparkswarmError
-from sparkswarm.journal import IN_CHECKPOINT
 from sparkswarm.map.server import serve_in_background
+from sparkswarm.observe.journal import IN_CHECKPOINT
+from sparkswarm.observe.progress import Progress, Status
 from sparkswarm.spark.engine import Handle
 from sparkswarm.spark.session import session
-from sparkswarm.spark.source import register
-from sparkswarm.spark.status import Progress, Status
+from sparkswarm.spark.sources import register
 from sparkswarm.terminal import progress_bar
 
 LINE_EVERY = 5

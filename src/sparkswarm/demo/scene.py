@@ -12,9 +12,9 @@ from itertools import pairwise
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from sparkswarm.apps.subscriptions import Subscriptions
+from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.config import PolicyName, SwarmConfig
-from sparkswarm.protocol.geometry import Bounds
+from sparkswarm.geometry import Bounds
 from sparkswarm.spark.engine import Handle, Swarm
 
 POINTS, QUERIES, CHANGES = 200_000, 100_000, 3_000

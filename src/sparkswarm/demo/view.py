@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sparkswarm.demo.scene import CHANGES, HOTSPOT_SHARE, POINTS, QUERIES, Scene
+from sparkswarm.observe.progress import Progress, Status
 from sparkswarm.protocol.messages import Logged
-from sparkswarm.spark.status import Progress, Status
 from sparkswarm.workloads.cities import BUSIEST_HOUR
 
 OTHER_LINES = 19

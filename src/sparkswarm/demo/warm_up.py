@@ -19,17 +19,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparkswarm.apps import range_build
 from sparkswarm.apps.application import Pairs
-from sparkswarm.apps.range_match import match
-from sparkswarm.apps.subscriptions import Subscriptions
+from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.config import SwarmConfig
-from sparkswarm.protocol.geometry import Bounds, FloatArray
+from sparkswarm.geometry import Bounds, FloatArray
+from sparkswarm.index import build
+from sparkswarm.index.match import match
 from sparkswarm.protocol.global_index import IdArray
-from sparkswarm.spark.route import grouped
+from sparkswarm.protocol.local import LocalSwarm
+from sparkswarm.spark.tasks.route import grouped
 from sparkswarm.store.ledger import Bucket, bucket_of, settle
 from sparkswarm.store.queries import NEVER, Op, Operations, Queries
-from sparkswarm.testing import LocalSwarm
 from sparkswarm.workloads import CONTIGUOUS_US, cities_density
 from sparkswarm.workloads.density import rectangles_around
 
@@ -41,9 +41,9 @@ POINTS = 70_000
 
 def is_needed() -> bool:
     """Return whether the slowest of all to compile is not on disk yet."""
-    kernel: Any = range_build._fill
+    kernel: Any = build._fill
     folder = Path(kernel.stats.cache_path)
-    return not any(folder.glob("range_build._fill-*.nbi"))
+    return not any(folder.glob("build._fill-*.nbi"))
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def compile_matching() -> None:
     ids, boxes = np.arange(POINTS), _boxes(x, y)
     expires, region = np.full(POINTS, NEVER), _edges(CONTIGUOUS_US)
     base, delta = (
-        range_build.build_index(ids[:n], boxes[:n], expires[:n], region) for n in (POINTS, 100)
+        build.build_index(ids[:n], boxes[:n], expires[:n], region) for n in (POINTS, 100)
     )
     match(x, y, np.zeros(POINTS, np.int64), ids, base, np.zeros(POINTS, np.uint8), delta)
 

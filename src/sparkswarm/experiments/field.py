@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparkswarm.experiments.scenarios import Scenario
-from sparkswarm.protocol.geometry import CellRect, FloatArray, Grid, QueryCells
+from sparkswarm.geometry import CellRect, FloatArray, Grid, QueryCells
 from sparkswarm.workloads import QUERY_SIDE, Density
 from sparkswarm.workloads.hotspot import Hotspot
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from sparkswarm.compiled import compiled
 from sparkswarm.experiments.field import Field, IndexArray
 from sparkswarm.experiments.placement import Load, Moves, Still, Totals
 from sparkswarm.experiments.scenarios import Mix
 from sparkswarm.experiments.service import Service
+from sparkswarm.geometry import FloatArray, Grid, QueryCells
 from sparkswarm.policies import HashCell
-from sparkswarm.protocol._compiled import compiled
-from sparkswarm.protocol.geometry import FloatArray, Grid, QueryCells
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.messages import Logged
 from sparkswarm.protocol.plan import Plan

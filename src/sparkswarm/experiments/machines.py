@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sparkswarm.errors import ConfigError
-from sparkswarm.protocol.geometry import FloatArray
+from sparkswarm.geometry import FloatArray
 
 BITS = 8
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sparkswarm.experiments.field import Field
 from sparkswarm.experiments.scenarios import Mix
-from sparkswarm.protocol.geometry import FloatArray
+from sparkswarm.geometry import FloatArray
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.messages import Logged
 from sparkswarm.protocol.partition import TICKETS

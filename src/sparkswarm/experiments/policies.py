@@ -21,12 +21,12 @@ from sparkswarm.experiments.names import POLICIES
 from sparkswarm.experiments.placement import ByPlan, Dealt, Placement
 from sparkswarm.experiments.rebalanced import Rebalanced
 from sparkswarm.experiments.service import Service
+from sparkswarm.geometry import Grid, QueryCells
 from sparkswarm.policies import History, StaticHistory
 from sparkswarm.protocol.cost import WorkModel
-from sparkswarm.protocol.geometry import Grid, QueryCells
+from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.testing import LocalSwarm
 from sparkswarm.workloads import QUERY_SIDE, Density
 
 HISTORY_POINTS, HISTORY_QUERIES = 400_000, 200_000

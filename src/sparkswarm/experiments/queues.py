@@ -7,8 +7,8 @@ arrive evenly, so a backlog moves along a straight line and its mean is exact.
 
 from __future__ import annotations
 
-from sparkswarm.protocol._compiled import compiled
-from sparkswarm.protocol.geometry import FloatArray
+from sparkswarm.compiled import compiled
+from sparkswarm.geometry import FloatArray
 
 STEPS = 200
 """More steps than the search can need: each leaves one station more with an empty queue."""

@@ -16,8 +16,9 @@ from sparkswarm.experiments.field import Field, IndexArray
 from sparkswarm.experiments.placement import Mixed, Moves, Totals, by_owner
 from sparkswarm.experiments.scenarios import Mix
 from sparkswarm.experiments.service import Service
+from sparkswarm.geometry import CellRect, FloatArray, IntArray, QueryCells
 from sparkswarm.protocol.cost import WorkModel
-from sparkswarm.protocol.geometry import CellRect, FloatArray, IntArray, QueryCells
+from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.messages import (
     CostReport,
     Logged,
@@ -26,7 +27,6 @@ from sparkswarm.protocol.messages import (
     Takeover,
 )
 from sparkswarm.protocol.partition import TICKETS, Partition
-from sparkswarm.testing import LocalSwarm
 
 PARTITION_BYTES = 8 + 4 * 4
 """A partition in a message: its id and its borders; each owner adds an id and its tickets."""

@@ -19,7 +19,7 @@ from sparkswarm.experiments.policies import place
 from sparkswarm.experiments.scenarios import MINUTE, Mix, Scenario
 from sparkswarm.experiments.service import Service
 from sparkswarm.experiments.slices import Slices
-from sparkswarm.protocol.geometry import FloatArray
+from sparkswarm.geometry import FloatArray
 
 MICROSECONDS = 1e6
 

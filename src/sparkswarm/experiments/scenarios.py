@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from sparkswarm.errors import ConfigError
-from sparkswarm.protocol.geometry import FloatArray
+from sparkswarm.geometry import FloatArray
 from sparkswarm.workloads.hotspot import Hotspot, Shape
 
 MINUTE = 60.0

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from sparkswarm.apps.range_build import build_index
-from sparkswarm.apps.range_index import RangeIndex
-from sparkswarm.apps.range_match import Matches, match
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError
-from sparkswarm.protocol.geometry import FloatArray
+from sparkswarm.geometry import FloatArray
+from sparkswarm.index.build import build_index
+from sparkswarm.index.layout import RangeIndex
+from sparkswarm.index.match import Matches, match
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.protocol.unit import LoadBalancingUnit

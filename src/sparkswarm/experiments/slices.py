@@ -15,7 +15,7 @@ from sparkswarm.experiments.machines import Machines
 from sparkswarm.experiments.placement import Load, Moves
 from sparkswarm.experiments.queues import allowed, serve
 from sparkswarm.experiments.service import Service
-from sparkswarm.protocol.geometry import FloatArray
+from sparkswarm.geometry import FloatArray
 
 BACKGROUND = 0.5
 """Which part of a core, or of a link, background work gets while there is any: it runs beside

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from sparkswarm.errors import ConfigError
-from sparkswarm.journal import find
 from sparkswarm.map.server import LOOPBACK, MapServer, is_loopback
+from sparkswarm.observe.journal import find
 from sparkswarm.store.files import local_path
 from sparkswarm.terminal import explained, people
 

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from sparkswarm.errors import ConfigError
-from sparkswarm.journal import read
+from sparkswarm.observe.journal import read
 
 LOOPBACK = "127.0.0.1"
 JAVASCRIPT = "text/javascript; charset=utf-8"

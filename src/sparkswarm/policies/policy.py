@@ -13,10 +13,9 @@ from typing import ClassVar, NamedTuple, Protocol, cast
 
 import numpy as np
 
+from sparkswarm.compiled import compiled, hash64
 from sparkswarm.errors import ConfigError, PlanError
-from sparkswarm.protocol._compiled import compiled
-from sparkswarm.protocol.cost import WorkModel
-from sparkswarm.protocol.geometry import (
+from sparkswarm.geometry import (
     CellRect,
     FloatArray,
     Grid,
@@ -25,8 +24,8 @@ from sparkswarm.protocol.geometry import (
     Scale,
     place,
 )
+from sparkswarm.protocol.cost import WorkModel
 from sparkswarm.protocol.global_index import GlobalIndex, IdArray
-from sparkswarm.protocol.hashing import mixed
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.plan import Plan
 
@@ -374,7 +373,7 @@ def _deal_by_cell(x: FloatArray, y: FloatArray, scale: Scale, executors: int) ->
     for i in range(n):
         column, row = place(x[i], y[i], scale)
         if column >= 0:
-            owners[i] = mixed(np.uint64(row * scale.columns + column)) % np.uint64(executors)
+            owners[i] = hash64(np.uint64(row * scale.columns + column)) % np.uint64(executors)
         else:
             owners[i] = -1
     return owners

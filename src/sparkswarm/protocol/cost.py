@@ -13,7 +13,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from sparkswarm.config import CostModelName
-from sparkswarm.protocol.geometry import FloatArray
+from sparkswarm.geometry import FloatArray
 from sparkswarm.protocol.statistics import CHECKS, PRE_SPAN_Q, SPAN_Q, Axis, N, Q, R, Statistics
 
 

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sparkswarm.compiled import compiled
 from sparkswarm.errors import PlanError
-from sparkswarm.protocol._compiled import compiled
-from sparkswarm.protocol.geometry import (
+from sparkswarm.geometry import (
     CellRect,
     FloatArray,
     Grid,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparkswarm.protocol.geometry import QueryCells
+from sparkswarm.geometry import QueryCells
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.statistics import Statistics
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import Partition
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sparkswarm.errors import PlanError
-from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.geometry import CellRect
 
 TICKETS = 64
 """A shared partition's points are dealt out in so many tickets: an owner with 16 of them gets

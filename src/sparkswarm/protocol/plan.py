@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sparkswarm.errors import PlanError
-from sparkswarm.protocol.geometry import Bounds, CellRect, Grid
+from sparkswarm.geometry import Bounds, CellRect, Grid
 from sparkswarm.protocol.partition import Change, Partition
 
 
@@ -138,7 +138,7 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """Return a picture of the partitions, for notebooks."""
-        from sparkswarm.protocol.plan_html import plan_html
+        from sparkswarm.observe.plan_html import plan_html
 
         return plan_html(self)
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from sparkswarm.geometry import QueryCells
 from sparkswarm.protocol.cost import CostModel
-from sparkswarm.protocol.geometry import QueryCells
 from sparkswarm.protocol.holding import Holding, inherited
 from sparkswarm.protocol.pairing import level
 from sparkswarm.protocol.partition import TICKETS, Change, Partition, moved, split

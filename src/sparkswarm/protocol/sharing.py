@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.cost import CostModel
-from sparkswarm.protocol.geometry import CellRect
 from sparkswarm.protocol.partition import TICKETS, Change, Partition, reshared, split
 from sparkswarm.protocol.statistics import Axis, Statistics
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.cost import CostModel
-from sparkswarm.protocol.geometry import CellRect
 from sparkswarm.protocol.statistics import Axis, Statistics
 
 

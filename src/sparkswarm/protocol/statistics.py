@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sparkswarm.compiled import compiled
 from sparkswarm.errors import GeometryError
-from sparkswarm.protocol._compiled import compiled
-from sparkswarm.protocol.geometry import CellRect, FloatArray, IntArray, QueryCells
+from sparkswarm.geometry import CellRect, FloatArray, IntArray, QueryCells
 
 N = 0
 """Points from the first line to this one; fades with every round, or follows expiry."""

@@ -14,8 +14,8 @@ import numpy as np
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
+from sparkswarm.geometry import FloatArray, IntArray, QueryCells
 from sparkswarm.protocol.cost import CostModel, WorkModel, make_cost_model
-from sparkswarm.protocol.geometry import FloatArray, IntArray, QueryCells
 from sparkswarm.protocol.global_index import IdArray
 from sparkswarm.protocol.holding import Holding, inherited
 from sparkswarm.protocol.learning import PriceLearner

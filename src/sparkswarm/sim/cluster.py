@@ -15,12 +15,12 @@ from typing import TextIO
 from sparkswarm.config import SwarmConfig
 from sparkswarm.protocol.partition import ChangeKind
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.protocol.window import Count, Sliding, Tumbling, Window
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.clock import MILLISECOND, Clock
 from sparkswarm.sim.executor import Executor
 from sparkswarm.sim.faults import Fault, Faults, Kind, draw_faults
 from sparkswarm.sim.journal import Journal
+from sparkswarm.sim.kept_points import Count, Sliding, Tumbling, Window
 from sparkswarm.sim.machine import Machine
 from sparkswarm.sim.network import Frame, Network
 from sparkswarm.sim.oracle import Oracle, Verdict

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparkswarm.apps.application import Each
-from sparkswarm.apps.subscriptions import Subscriptions
+from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.sim.matching import Matching
 from sparkswarm.sim.tuples import Details
 

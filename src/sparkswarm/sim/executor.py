@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparkswarm.errors import ProtocolError
-from sparkswarm.protocol.agreement import Suspect, Vote
-from sparkswarm.protocol.geometry import CellRect, QueryCells
+from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.messages import CloseRound, Message, PlanChange, TakenOver, Takeover
-from sparkswarm.protocol.snapshot import Acknowledgement, Request
-from sparkswarm.protocol.snapshot import Results as Found
 from sparkswarm.protocol.unit import LoadBalancingUnit
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.clock import MILLISECOND
+from sparkswarm.sim.election import Suspect, Vote
 from sparkswarm.sim.holdings import Holdings
 from sparkswarm.sim.machine import Machine
 from sparkswarm.sim.records import Record
+from sparkswarm.sim.snapshot_chain import Acknowledgement, Request
+from sparkswarm.sim.snapshot_chain import Results as Found
 from sparkswarm.sim.snapshots import Snapshots
 from sparkswarm.sim.tuples import (
     Acknowledged,

@@ -11,8 +11,8 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sparkswarm.protocol.agreement import liars
 from sparkswarm.sim.clock import MILLISECOND
+from sparkswarm.sim.election import liars
 from sparkswarm.sim.network import Weather
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparkswarm.protocol.geometry import CellRect, QueryCells
+from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.messages import PlanChange, Takeover
 from sparkswarm.protocol.partition import Change, Partition
 from sparkswarm.sim.bugs import Bug

@@ -10,8 +10,8 @@ import hashlib
 import json
 from typing import Any, TextIO
 
-from sparkswarm.protocol.snapshot import Results
 from sparkswarm.sim.network import Frame
+from sparkswarm.sim.snapshot_chain import Results
 from sparkswarm.sim.tuples import Ahead
 
 

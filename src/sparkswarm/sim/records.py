@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import Change, Partition
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.tuples import Final, Lane, Match, Operation, Point

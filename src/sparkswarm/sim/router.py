@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparkswarm.protocol.agreement import Suspect, Tally, Vote
-from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.messages import PlanChange
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.sim.bugs import Bug
-from sparkswarm.sim.chair import Chair
 from sparkswarm.sim.clock import MILLISECOND
+from sparkswarm.sim.coordinator_role import Chair
+from sparkswarm.sim.election import Suspect, Tally, Vote
 from sparkswarm.sim.machine import Machine
 from sparkswarm.sim.tuples import (
     Alive,

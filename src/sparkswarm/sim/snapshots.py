@@ -1,7 +1,7 @@
 """An executor's part in snapshot queries: it asks as m_q, and answers when asked.
 
 Owns the open queries of one executor and what it keeps of the window; how the chain of previous
-owners is followed is the protocol's :mod:`~sparkswarm.protocol.snapshot`.
+owners is followed is the protocol's :mod:`~sparkswarm.sim.snapshot_chain`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sparkswarm.protocol.lineage import Lineage
 from sparkswarm.protocol.partition import Change
-from sparkswarm.protocol.snapshot import (
+from sparkswarm.sim.bugs import Bug
+from sparkswarm.sim.clock import MILLISECOND
+from sparkswarm.sim.kept_points import Count, Kept, Rectangle
+from sparkswarm.sim.lineage import Lineage
+from sparkswarm.sim.snapshot_chain import (
     Acknowledgement,
     Question,
     Request,
@@ -21,9 +24,6 @@ from sparkswarm.protocol.snapshot import (
     Step,
     answer,
 )
-from sparkswarm.protocol.window import Count, Kept, Rectangle
-from sparkswarm.sim.bugs import Bug
-from sparkswarm.sim.clock import MILLISECOND
 from sparkswarm.sim.tuples import Answered, Asked, Point
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.geometry import CellRect
 from sparkswarm.sim.clock import MILLISECOND
 from sparkswarm.sim.machine import Machine
 from sparkswarm.sim.tuples import (

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from sparkswarm.protocol.partition import Change
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.protocol.window import Kept
 from sparkswarm.sim.bugs import Bug
+from sparkswarm.sim.kept_points import Kept
 from sparkswarm.sim.records import Holder, Record, new_record, portion
 from sparkswarm.sim.tuples import Final, Match
 

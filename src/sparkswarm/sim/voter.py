@@ -1,7 +1,7 @@
 """An executor's part in choosing the Coordinator: it listens for one, and votes.
 
 Owns the failure detector of the Coordinator, and carries what the protocol's
-:class:`~sparkswarm.protocol.agreement.Agreement` says. Some executors may be liars; what a
+:class:`~sparkswarm.sim.election.Agreement` says. Some executors may be liars; what a
 liar says is drawn here, and it is the only thing that it lies about.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sparkswarm.protocol.agreement import Agreement, Suspect, Vote
 from sparkswarm.protocol.messages import EVERYONE
 from sparkswarm.sim.clock import MILLISECOND
+from sparkswarm.sim.election import Agreement, Suspect, Vote
 
 if TYPE_CHECKING:
     from sparkswarm.sim.executor import Executor

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sparkswarm.protocol.geometry import CellRect, Grid
+from sparkswarm.geometry import CellRect, Grid
 from sparkswarm.sim.clock import MILLISECOND
 from sparkswarm.sim.tuples import Details, Rectangle
 

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from sparkswarm.errors import InputError
-from sparkswarm.spark.parcels import to_bytes
+from sparkswarm.spark.tasks.packing import to_bytes
 
 ID, X, Y, TIME, OPERATIONS = "__id", "__x", "__y", "__time", "__operations"
 """Our own names while rows travel; nobody's column is called so."""

@@ -1,7 +1,8 @@
 """The engine: SWARM as a user meets it.
 
-Owns :class:`Swarm`, which starts runs. What a batch does is in :mod:`sparkswarm.spark.batch`, and
-what can be asked of a run in :mod:`sparkswarm.spark.handle`.
+Owns :class:`Swarm`, which starts runs. What a batch does is in
+:mod:`sparkswarm.spark.driver.batch`, and what can be asked of a run in
+:mod:`sparkswarm.spark.handle`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkswarm.apps.application import Application
-from sparkswarm.apps.snapshots import Window
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError
-from sparkswarm.journal import IN_CHECKPOINT, Journal
+from sparkswarm.observe.journal import IN_CHECKPOINT, Journal
+from sparkswarm.observe.progress import Observer
 from sparkswarm.policies.policy import History
-from sparkswarm.spark.batch import Sinks
 from sparkswarm.spark.columns import (
     PointColumns,
     QueryColumns,
@@ -27,13 +27,14 @@ from sparkswarm.spark.columns import (
     select_operations,
     select_points,
 )
-from sparkswarm.spark.form import Form, Results, form_of
+from sparkswarm.spark.driver.batch import Sinks
+from sparkswarm.spark.driver.layout import Form, Results, form_of
+from sparkswarm.spark.driver.run import Run, for_spark
 from sparkswarm.spark.handle import Handle
-from sparkswarm.spark.running import Run, for_spark
 from sparkswarm.spark.session import check_session
-from sparkswarm.spark.sink import ConsoleSink, MemorySink, NoopSink, Sink
-from sparkswarm.spark.status import Observer
+from sparkswarm.spark.sinks import ConsoleSink, MemorySink, NoopSink, Sink
 from sparkswarm.store.files import Files, local_path
+from sparkswarm.window.windows import Window
 
 NAMED_SINKS: Mapping[str, Callable[[], Sink]] = {
     "noop": NoopSink,

@@ -11,11 +11,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
 from sparkswarm.errors import ConfigError
+from sparkswarm.observe.progress import Status
 from sparkswarm.protocol.messages import Logged
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.asking import ask
-from sparkswarm.spark.running import Run, StoppedError
-from sparkswarm.spark.status import Status
+from sparkswarm.spark.driver.asking import ask
+from sparkswarm.spark.driver.run import Run, StoppedError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -126,14 +126,14 @@ class Handle:
 
     def plot(self) -> Figure:
         """Draw the partitions of the plan in force and the work of the last batch."""
-        from sparkswarm.notebook import plot
+        from sparkswarm.observe.html import plot
 
         last = self._run.totals.last
         return plot(self.plan(), last.busy if last else ())
 
     def _repr_html_(self) -> str:
         """Return the state of the run and its plan, for notebooks."""
-        from sparkswarm.notebook import handle_html
+        from sparkswarm.observe.html import handle_html
 
         return handle_html(self.status(), self.plan())
 

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sparkswarm.spark.columns import column_of
-from sparkswarm.spark.parcels import SCHEMA, Parcel, parcels
+from sparkswarm.spark.tasks.packing import SCHEMA, Parcel, parcels
 
 _OURS = "__"
 """How the columns of parcels begin that are among results: nobody's column does."""

@@ -18,9 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparkswarm.protocol._compiled import compiled
+from sparkswarm.compiled import compiled, hash64
 from sparkswarm.protocol.global_index import IdArray
-from sparkswarm.protocol.hashing import mixed
 from sparkswarm.store.queries import NEVER, Op, Operations, Queries, find
 
 DELTA_SHARE = 0.125
@@ -167,5 +166,5 @@ def bucket_of(ids: IdArray, buckets: int) -> npt.NDArray[np.int32]:
 def _bucket_of(ids: IdArray, buckets: int) -> npt.NDArray[np.int32]:
     result = np.empty(len(ids), dtype=np.int32)
     for i in range(len(ids)):
-        result[i] = np.int32(mixed(np.uint64(ids[i])) % np.uint64(buckets))
+        result[i] = np.int32(hash64(np.uint64(ids[i])) % np.uint64(buckets))
     return result

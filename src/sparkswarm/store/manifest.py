@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from sparkswarm.apps import snapshots
-from sparkswarm.apps.blocks import Meta
 from sparkswarm.errors import StoreError
-from sparkswarm.protocol.geometry import CellRect
+from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import Partition
+from sparkswarm.store.blocks import Meta
 from sparkswarm.store.files import FileRef
+from sparkswarm.window import windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Kept:
         Where it is: a file holds the blocks that one executor wrote in one batch.
     """
 
-    piece: snapshots.Piece
+    piece: windows.Piece
     file: FileRef
     begin: int
 
@@ -267,9 +267,9 @@ def _cells(cells: list[int]) -> CellRect:
     return CellRect(*map(operator.index, cells))
 
 
-def _piece(cells: list[int], meta: list[Any]) -> snapshots.Piece:
+def _piece(cells: list[int], meta: list[Any]) -> windows.Piece:
     rows, size, oldest, newest = map(operator.index, meta[:4])
-    return snapshots.Piece(_cells(cells), Meta(rows, size, oldest, newest, _cells(meta[4])))
+    return windows.Piece(_cells(cells), Meta(rows, size, oldest, newest, _cells(meta[4])))
 
 
 def _some(held: Mapping[int, tuple[_Held, ...]]) -> dict[int, tuple[_Held, ...]]:

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparkswarm.apps.range_index import NEVER as NEVER
-from sparkswarm.protocol.geometry import FloatArray, Grid, QueryCells
+from sparkswarm.geometry import FloatArray, Grid, QueryCells
+from sparkswarm.index.layout import NEVER as NEVER
 from sparkswarm.protocol.global_index import IdArray
 
 

@@ -20,9 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkswarm.apps.range_build import build_index
-from sparkswarm.apps.range_index import EMPTY, RangeIndex
-from sparkswarm.protocol.geometry import CellRect, Grid, IntArray
+from sparkswarm.geometry import CellRect, Grid, IntArray
+from sparkswarm.index.build import build_index
+from sparkswarm.index.layout import EMPTY, RangeIndex
 from sparkswarm.protocol.global_index import IdArray
 from sparkswarm.store.arrays import pack, unpack
 from sparkswarm.store.ledger import DELTA_LEAST, DELTA_SHARE

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sparkswarm.errors import WorkloadError
-from sparkswarm.protocol.geometry import Bounds, FloatArray, Grid
+from sparkswarm.geometry import Bounds, FloatArray, Grid
 from sparkswarm.workloads import _checks
 from sparkswarm.workloads.density import Density
 

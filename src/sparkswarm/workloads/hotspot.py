@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from sparkswarm.errors import WorkloadError
-from sparkswarm.protocol.geometry import Bounds, FloatArray
+from sparkswarm.geometry import Bounds, FloatArray
 from sparkswarm.workloads import _checks
 from sparkswarm.workloads.density import Density, Rectangles, rectangles_around
 

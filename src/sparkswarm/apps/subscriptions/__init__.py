@@ -1,0 +1,1 @@
+"""Range queries with conditions and keywords."""

@@ -1,0 +1,29 @@
+"""Compiled kernels: the decorator they all share, a hash, and the types of their arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def compiled(function: _Function) -> _Function:
+    """Compile ``function`` to machine code on first use and keep the result on disk.
+
+    This is numba's ``njit``, typed so that mypy still sees the function's signature.
+    ``cache=True`` because every new Python worker would otherwise spend about a second
+    compiling. The interpreter's lock stays held: each array is used by one thread only.
+    """
+    return cast(_Function, numba.njit(cache=True)(function))
+
+
+@compiled
+def hash64(number: np.uint64) -> np.uint64:
+    """Return the hash of a number: the finaliser of splitmix64."""
+    number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return number ^ (number >> np.uint64(31))

@@ -1,0 +1,386 @@
+"""Space: the bounds, the grid of cells laid over them, and rectangles of cells.
+
+Owns the mapping from coordinates to cells and nothing else; it knows neither partitions
+nor executors. Columns count from ``min_x``, rows from ``min_y``. The paper draws row 0 at
+the top; the protocol never asks which way is up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparkswarm.compiled import compiled
+from sparkswarm.errors import GeometryError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int32]
+
+NO_CELL = -1
+"""The cell of a point that has no place in the grid."""
+
+MAX_CELLS = 2**31 - 1
+"""Cells are numbered with 32-bit integers."""
+
+
+class Fault(IntEnum):
+    """Why a point or a query has no place in the grid (``NONE`` where it has one)."""
+
+    NONE = 0
+    NAN = 1
+    INFINITE = 2
+    OUTSIDE = 3
+    INVERTED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The rectangle of space that is served, both edges included."""
+
+    min_x: float
+    min_y: float
+    max_x: float
+    max_y: float
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.min_x, self.min_y, self.max_x, self.max_y))):
+            raise GeometryError(f"bounds must be finite numbers, got {self}")
+        if not (self.min_x < self.max_x and self.min_y < self.max_y):
+            raise GeometryError(
+                f"bounds need min_x < max_x and min_y < max_y, got {self}; "
+                "the order is (min_x, min_y, max_x, max_y)"
+            )
+        if not (math.isfinite(self.width) and math.isfinite(self.height)):
+            raise GeometryError(f"bounds are too wide for 64-bit floats: {self}")
+
+    @property
+    def width(self) -> float:
+        """Extent along x."""
+        return self.max_x - self.min_x
+
+    @property
+    def height(self) -> float:
+        """Extent along y."""
+        return self.max_y - self.min_y
+
+
+class CellRect(NamedTuple):
+    """A rectangle of cells, half open like Python's ranges: the stops are not included."""
+
+    col_start: int
+    row_start: int
+    col_stop: int
+    row_stop: int
+
+    @property
+    def columns(self) -> int:
+        """Number of columns."""
+        return self.col_stop - self.col_start
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.row_stop - self.row_start
+
+    @property
+    def area(self) -> int:
+        """Number of cells; 0 where the rectangle is empty."""
+        return max(0, self.columns) * max(0, self.rows)
+
+    @property
+    def slices(self) -> tuple[slice, slice]:
+        """Index of these cells in an array of shape ``(rows, columns)``."""
+        return slice(self.row_start, self.row_stop), slice(self.col_start, self.col_stop)
+
+    def contains(self, other: CellRect) -> bool:
+        """Whether every cell of ``other`` is one of ours."""
+        return (
+            self.col_start <= other.col_start
+            and self.row_start <= other.row_start
+            and other.col_stop <= self.col_stop
+            and other.row_stop <= self.row_stop
+        )
+
+    def intersection(self, other: CellRect) -> CellRect:
+        """Return the cells of both; a rectangle of area 0 where they share none."""
+        col_start = max(self.col_start, other.col_start)
+        row_start = max(self.row_start, other.row_start)
+        return CellRect(
+            col_start,
+            row_start,
+            max(col_start, min(self.col_stop, other.col_stop)),
+            max(row_start, min(self.row_stop, other.row_stop)),
+        )
+
+    def overlaps(self, other: CellRect) -> bool:
+        """Whether at least one cell belongs to both."""
+        return self.intersection(other).area > 0
+
+    def split_rows(self, line: int) -> tuple[CellRect, CellRect]:
+        """Cut into the first ``line`` rows and the rest; neither side may be empty."""
+        if not 0 < line < self.rows:
+            raise GeometryError(f"cannot cut {self.rows} rows after row {line}")
+        cut = self.row_start + line
+        return self._replace(row_stop=cut), self._replace(row_start=cut)
+
+    def split_columns(self, line: int) -> tuple[CellRect, CellRect]:
+        """Cut into the first ``line`` columns and the rest; neither side may be empty."""
+        if not 0 < line < self.columns:
+            raise GeometryError(f"cannot cut {self.columns} columns after column {line}")
+        cut = self.col_start + line
+        return self._replace(col_stop=cut), self._replace(col_start=cut)
+
+
+class QueryCells(NamedTuple):
+    """The cells that each of n queries overlaps, clipped to the grid (stops excluded).
+
+    A query with a fault has an empty rectangle and belongs nowhere.
+    """
+
+    col_start: IntArray
+    row_start: IntArray
+    col_stop: IntArray
+    row_stop: IntArray
+    fault: npt.NDArray[np.uint8]
+
+    def rect(self, i: int) -> CellRect:
+        """Query ``i`` as one rectangle."""
+        return CellRect(
+            int(self.col_start[i]),
+            int(self.row_start[i]),
+            int(self.col_stop[i]),
+            int(self.row_stop[i]),
+        )
+
+    def take(self, which: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> QueryCells:
+        """Return the chosen queries, by index or by mask."""
+        return QueryCells(
+            self.col_start[which],
+            self.row_start[which],
+            self.col_stop[which],
+            self.row_stop[which],
+            self.fault[which],
+        )
+
+    def overlapping(self, cells: CellRect) -> npt.NDArray[np.bool_]:
+        """Say which queries overlap ``cells``."""
+        return (
+            (self.col_start < cells.col_stop)
+            & (self.row_start < cells.row_stop)
+            & (self.col_stop > cells.col_start)
+            & (self.row_stop > cells.row_start)
+        )
+
+    def clipped_all(self, cells: CellRect) -> QueryCells:
+        """Return every query cut down to ``cells``, empty where nothing is left."""
+        return QueryCells(
+            np.maximum(self.col_start, np.int32(cells.col_start)),
+            np.maximum(self.row_start, np.int32(cells.row_start)),
+            np.minimum(self.col_stop, np.int32(cells.col_stop)),
+            np.minimum(self.row_stop, np.int32(cells.row_stop)),
+            self.fault,
+        )
+
+    def clipped(self, cells: CellRect) -> QueryCells:
+        """Return the queries that overlap ``cells``, each cut down to the part inside."""
+        return self.take(self.overlapping(cells)).clipped_all(cells)
+
+    @classmethod
+    def joined(cls, parts: list[QueryCells]) -> QueryCells:
+        """Put several lots of queries one after another."""
+        return cls(
+            np.concatenate([part.col_start for part in parts]),
+            np.concatenate([part.row_start for part in parts]),
+            np.concatenate([part.col_stop for part in parts]),
+            np.concatenate([part.row_stop for part in parts]),
+            np.concatenate([part.fault for part in parts]),
+        )
+
+    @classmethod
+    def of(cls, rects: list[CellRect]) -> QueryCells:
+        """Wrap ready rectangles of cells."""
+        edges = np.array(rects, dtype=np.int32).reshape(len(rects), 4).T
+        col_start, row_start, col_stop, row_stop = map(np.ascontiguousarray, edges)
+        fault = np.zeros(len(rects), dtype=np.uint8)
+        return cls(col_start, row_start, col_stop, row_stop, fault)
+
+
+class Scale(NamedTuple):
+    """A grid as plain numbers: the form in which compiled kernels take it."""
+
+    min_x: float
+    min_y: float
+    max_x: float
+    max_y: float
+    columns_per_unit: float
+    rows_per_unit: float
+    columns: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """C1 columns by C2 rows of equal cells over the bounds (paper, "The Global Index").
+
+    The column of ``x`` is ``floor((x - min_x) * columns_per_unit)``, the last column taking
+    the far edge. The formula never decreases as ``x`` grows, rounding included, so a point
+    inside a query lies in a cell between the cells of the query's corners: routing queries
+    by the same formula can miss nothing.
+    """
+
+    bounds: Bounds
+    columns: int
+    rows: int
+
+    def __post_init__(self) -> None:
+        if self.columns < 1 or self.rows < 1:
+            raise GeometryError(
+                f"a grid needs at least one column and one row, got {self.columns} x {self.rows}"
+            )
+        if self.columns * self.rows > MAX_CELLS:
+            raise GeometryError(
+                f"a grid of {self.columns} x {self.rows} has more than {MAX_CELLS} cells; "
+                "choose larger cells"
+            )
+        if not (math.isfinite(self.columns_per_unit) and math.isfinite(self.rows_per_unit)):
+            raise GeometryError(f"bounds are too narrow for this grid: {self.bounds}")
+
+    @property
+    def columns_per_unit(self) -> float:
+        """Columns in one unit of x."""
+        return self.columns / self.bounds.width
+
+    @property
+    def rows_per_unit(self) -> float:
+        """Rows in one unit of y."""
+        return self.rows / self.bounds.height
+
+    @property
+    def cells(self) -> CellRect:
+        """All cells."""
+        return CellRect(0, 0, self.columns, self.rows)
+
+    def place_points(self, x: FloatArray, y: FloatArray) -> tuple[IntArray, IntArray]:
+        """Return the column and the row of every point, both ``NO_CELL`` where it has none."""
+        x, y = _coordinates("x", x), _coordinates("y", y)
+        _same_length(x, y)
+        return _place_points(x, y, self.scale)
+
+    def point_faults(self, x: FloatArray, y: FloatArray) -> npt.NDArray[np.uint8]:
+        """Return the :class:`Fault` of every point, ``NONE`` where it has a cell.
+
+        A point that is at once NaN in one coordinate and infinite in the other counts as NaN.
+        """
+        x, y = _coordinates("x", x), _coordinates("y", y)
+        _same_length(x, y)
+        b = self.bounds
+        inside = (x >= b.min_x) & (x <= b.max_x) & (y >= b.min_y) & (y <= b.max_y)
+        faults = np.where(inside, Fault.NONE, Fault.OUTSIDE).astype(np.uint8)
+        faults[np.isinf(x) | np.isinf(y)] = Fault.INFINITE
+        faults[np.isnan(x) | np.isnan(y)] = Fault.NAN
+        return faults
+
+    def place_queries(
+        self, min_x: FloatArray, min_y: FloatArray, max_x: FloatArray, max_y: FloatArray
+    ) -> QueryCells:
+        """Return the cells of every query rectangle, edges included, clipped to the bounds.
+
+        The paper's ``mapQueryToIndex``. NaN, infinite and inverted rectangles, and those
+        that touch no point of the bounds, are flagged and get no cells.
+        """
+        min_x, min_y = _coordinates("min_x", min_x), _coordinates("min_y", min_y)
+        max_x, max_y = _coordinates("max_x", max_x), _coordinates("max_y", max_y)
+        _same_length(min_x, min_y, max_x, max_y)
+        return QueryCells(*_place_queries(min_x, min_y, max_x, max_y, self.scale))
+
+    @property
+    def scale(self) -> Scale:
+        """What the compiled kernels need to place a coordinate."""
+        b = self.bounds
+        return Scale(
+            *(b.min_x, b.min_y, b.max_x, b.max_y),
+            *(self.columns_per_unit, self.rows_per_unit),
+            *(self.columns, self.rows),
+        )
+
+    def space(self, cells: CellRect) -> tuple[float, float, float, float]:
+        """Return min_x, min_y, max_x, max_y of some cells, for pictures and reports."""
+        b = self.bounds
+        return (
+            b.min_x + cells.col_start / self.columns_per_unit,
+            b.min_y + cells.row_start / self.rows_per_unit,
+            b.min_x + cells.col_stop / self.columns_per_unit,
+            b.min_y + cells.row_stop / self.rows_per_unit,
+        )
+
+
+def _coordinates(name: str, values: FloatArray) -> FloatArray:
+    array = np.ascontiguousarray(values, dtype=np.float64)
+    if array.ndim != 1:
+        raise GeometryError(f"{name} must be one-dimensional, got shape {array.shape}")
+    return array
+
+
+def _same_length(*arrays: FloatArray) -> None:
+    if len({len(array) for array in arrays}) > 1:
+        raise GeometryError(f"arrays differ in length: {[len(array) for array in arrays]}")
+
+
+_NAN, _INFINITE, _OUTSIDE, _INVERTED = (
+    int(fault) for fault in (Fault.NAN, Fault.INFINITE, Fault.OUTSIDE, Fault.INVERTED)
+)
+
+
+@compiled
+def place(x: float, y: float, scale: Scale) -> tuple[int, int]:
+    """Return the (column, row) of one point, or (NO_CELL, NO_CELL).
+
+    The comparisons are false for NaN and for infinities, so neither needs a test of its own.
+    """
+    if x >= scale.min_x and x <= scale.max_x and y >= scale.min_y and y <= scale.max_y:
+        column = int((x - scale.min_x) * scale.columns_per_unit)
+        row = int((y - scale.min_y) * scale.rows_per_unit)
+        return min(column, scale.columns - 1), min(row, scale.rows - 1)
+    return NO_CELL, NO_CELL
+
+
+@compiled
+def _place_points(x: FloatArray, y: FloatArray, scale: Scale) -> tuple[IntArray, IntArray]:
+    n = len(x)
+    columns = np.empty(n, dtype=np.int32)
+    rows = np.empty(n, dtype=np.int32)
+    for i in range(n):
+        columns[i], rows[i] = place(x[i], y[i], scale)
+    return columns, rows
+
+
+@compiled
+def _place_queries(
+    min_x: FloatArray, min_y: FloatArray, max_x: FloatArray, max_y: FloatArray, scale: Scale
+) -> tuple[IntArray, IntArray, IntArray, IntArray, npt.NDArray[np.uint8]]:
+    n = len(min_x)
+    col_start = np.zeros(n, dtype=np.int32)
+    row_start = np.zeros(n, dtype=np.int32)
+    col_stop = np.zeros(n, dtype=np.int32)
+    row_stop = np.zeros(n, dtype=np.int32)
+    fault = np.zeros(n, dtype=np.uint8)
+    for i in range(n):
+        x1, y1, x2, y2 = min_x[i], min_y[i], max_x[i], max_y[i]
+        if np.isnan(x1) or np.isnan(y1) or np.isnan(x2) or np.isnan(y2):
+            fault[i] = _NAN
+        elif np.isinf(x1) or np.isinf(y1) or np.isinf(x2) or np.isinf(y2):
+            fault[i] = _INFINITE
+        elif x1 > x2 or y1 > y2:
+            fault[i] = _INVERTED
+        elif x2 < scale.min_x or x1 > scale.max_x or y2 < scale.min_y or y1 > scale.max_y:
+            fault[i] = _OUTSIDE
+        else:
+            col_start[i], row_start[i] = place(max(x1, scale.min_x), max(y1, scale.min_y), scale)
+            last_column, last_row = place(min(x2, scale.max_x), min(y2, scale.max_y), scale)
+            col_stop[i], row_stop[i] = last_column + 1, last_row + 1
+    return col_start, row_start, col_stop, row_stop, fault

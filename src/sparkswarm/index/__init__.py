@@ -1,0 +1,1 @@
+"""Rectangles to find: the range index and how points are matched with it."""

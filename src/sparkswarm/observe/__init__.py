@@ -1,0 +1,1 @@
+"""Reads what runs record and renders it; never read by the engine."""

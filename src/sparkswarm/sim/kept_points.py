@@ -1,0 +1,199 @@
+"""Windows: which points have not expired, and what one machine keeps of one partition.
+
+The paper leaves the policy of expiry to the application and names sliding and tumbling windows
+of time and windows of a count. A window of a storage size is a count here, because all points
+are kept in equally many bytes.
+
+The time of a point is when its executor kept it. So it never goes back within a partition, and
+what a partition keeps is newer than what its parents kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparkswarm.errors import ConfigError, ProtocolError
+from sparkswarm.geometry import CellRect, FloatArray, Grid
+from sparkswarm.protocol.global_index import IdArray
+
+POINT = np.dtype([("id", np.int64), ("x", np.float64), ("y", np.float64), ("time", np.float64)])
+"""A point as it is kept; its id is its own."""
+
+Points = npt.NDArray[np.void]
+"""An array of ``POINT``."""
+
+
+def no_points() -> Points:
+    """Return an array without points."""
+    return np.empty(0, dtype=POINT)
+
+
+def newest_last(points: Points) -> Points:
+    """Sort points by time, and by id where times are equal."""
+    return points[np.lexsort((points["id"], points["time"]))]
+
+
+class Rectangle(NamedTuple):
+    """The range of a query, edges included."""
+
+    min_x: float
+    min_y: float
+    max_x: float
+    max_y: float
+
+    def of(self, points: Points) -> Points:
+        """Return the points inside."""
+        x, y = points["x"], points["y"]
+        inside = (x >= self.min_x) & (x <= self.max_x) & (y >= self.min_y) & (y <= self.max_y)
+        return points[inside]
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """The points of the last ``length`` units of time; older ones have expired."""
+
+    length: float
+
+    def __post_init__(self) -> None:
+        _check_length(self.length)
+
+    def since(self, now: float) -> float:
+        """Return the earliest time that has not expired."""
+        return now - self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Tumbling:
+    """The points since the last multiple of ``length``, when all earlier ones expired at once."""
+
+    length: float
+
+    def __post_init__(self) -> None:
+        _check_length(self.length)
+
+    def since(self, now: float) -> float:
+        """Return the earliest time that has not expired."""
+        return min(now, math.floor(now / self.length) * self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The ``size`` newest points of a partition; each new one lets the oldest expire."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ConfigError(f"a count window needs at least one point, got {self.size}")
+
+    def since(self, now: float) -> float:
+        """Return the earliest time that has not expired: here no time ever does."""
+        return -math.inf
+
+
+Window = Sliding | Tumbling | Count
+
+
+def _check_length(length: float) -> None:
+    if not 0 < length < math.inf:
+        raise ConfigError(f"a window needs a positive, finite length, got {length}")
+
+
+class Kept:
+    """The points that one machine keeps of one partition, in the order in which they came.
+
+    Parameters
+    ----------
+    grid
+        The cells.
+    window
+        When points expire.
+    began
+        When this machine began to keep points of the partition. All that the partition's
+        parents keep came at that time or before.
+    """
+
+    def __init__(self, grid: Grid, window: Window, began: float = -math.inf) -> None:
+        self.began = began
+        self._grid = grid
+        self._window = window
+        self._rows: Points = np.empty(16, dtype=POINT)
+        self._start = self._stop = 0
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    @property
+    def points(self) -> Points:
+        """What is kept, oldest first; a copy."""
+        return self._all.copy()
+
+    def add(
+        self,
+        ids: IdArray | int,
+        x: FloatArray | float,
+        y: FloatArray | float,
+        times: FloatArray | float,
+    ) -> None:
+        """Keep one point or several, which have a place in the grid.
+
+        Raises
+        ------
+        ProtocolError
+            If time would go back; nothing is kept then.
+        """
+        count = np.size(ids)
+        latest = self._all["time"][-1] if len(self) else self.began
+        moments = np.atleast_1d(times)
+        if count and not (moments[0] >= latest and (moments[1:] >= moments[:-1]).all()):
+            raise ProtocolError(f"points came at {times}, after some that came at {latest}")
+        self._make_room(count)
+        new = self._rows[self._stop : self._stop + count]
+        new["id"], new["x"], new["y"], new["time"] = ids, x, y, times
+        self._stop += count
+        if isinstance(self._window, Count):
+            self._start = max(self._start, self._stop - self._window.size)
+
+    def expire(self, now: float) -> int:
+        """Forget what has expired, and return how many points that were."""
+        gone = int(np.searchsorted(self._all["time"], self._window.since(now)))
+        self._start += gone
+        return gone
+
+    def in_range(self, rectangle: Rectangle, cells: CellRect, since: float, until: float) -> Points:
+        """Return the points in a rectangle and in these cells, kept from since to until."""
+        return self._in_cells(rectangle.of(self._between(since, until)), cells)
+
+    def newest(self, count: int, cells: CellRect, until: float) -> Points:
+        """Return the newest points of these cells, at most ``count``, wherever in them."""
+        return newest_last(self._in_cells(self._between(-math.inf, until), cells))[-count:]
+
+    @property
+    def _all(self) -> Points:
+        return self._rows[self._start : self._stop]
+
+    def _between(self, since: float, until: float) -> Points:
+        times = self._all["time"]
+        return self._all[np.searchsorted(times, since) : np.searchsorted(times, until, "right")]
+
+    def _in_cells(self, points: Points, cells: CellRect) -> Points:
+        column, row = self._grid.place_points(points["x"], points["y"])
+        return points[
+            (column >= cells.col_start)
+            & (column < cells.col_stop)
+            & (row >= cells.row_start)
+            & (row < cells.row_stop)
+        ]
+
+    def _make_room(self, count: int) -> None:
+        if self._stop + count <= len(self._rows):
+            return
+        # Twice what is needed, so that a point is copied a bounded number of times on average.
+        rows = np.empty(2 * (len(self) + count), dtype=POINT)
+        rows[: len(self)] = self._all
+        self._rows, self._start, self._stop = rows, 0, len(self)

@@ -1,0 +1,117 @@
+"""Keep: the points of the recent past, for snapshot queries.
+
+Owns how an executor leaves the points of a batch in blocks, and what the driver makes of that:
+which blocks count from now on, and which have expired. Blocks stay where they were written. When
+partitions move, split or merge, they inherit the blocks of those before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparkswarm.apps.bound import kept_name
+from sparkswarm.spark.columns import PLAIN_NAMES, TIME
+from sparkswarm.spark.task_input import ExecutorReport, WrittenBlock
+from sparkswarm.spark.tasks.context import Desk
+from sparkswarm.store.blocks import Block
+from sparkswarm.store.manifest import Kept
+from sparkswarm.window.windows import Piece, Window, compacted, expired, surely_since, to_compact
+
+
+class Keeper:
+    """Keeps the points that one executor receives in one batch.
+
+    Parameters
+    ----------
+    at
+        What the task works with.
+    executor
+        Which executor it is.
+    names
+        What the user calls the columns of the points, by our names for them.
+    """
+
+    def __init__(self, at: Desk, executor: int, names: Mapping[str, str]) -> None:
+        self._at = at
+        self._executor = executor
+        self._names = {name: kept_name(users) for name, users in names.items()}
+        self._names |= PLAIN_NAMES
+        self._parts: dict[int, list[pa.Table]] = {}
+
+    def add(self, partition_id: int, points: pa.Table, which: npt.NDArray[np.int64]) -> None:
+        """Keep some points of a partition."""
+        self._parts.setdefault(partition_id, []).append(points.take(pa.array(which)))
+
+    def close(self) -> tuple[WrittenBlock, ...]:
+        """Write the blocks, and those that are better put together; say which there are."""
+        at, epoch = self._at, self._at.briefing.epoch
+        found: list[tuple[int, Block | None, tuple[int, ...]]] = [
+            (partition_id, Block.joined(list(map(self._named, parts)), at.grid), ())
+            for partition_id, parts in self._parts.items()
+        ]
+        for partition in epoch.plan.partitions:
+            kept = epoch.manifest.blocks.get(partition.id, ())
+            if partition.owners[0] == self._executor and kept:
+                for group in to_compact([one.piece for one in kept]):
+                    parts = [(at.block(kept[i]), kept[i].cells) for i in group]
+                    found.append((partition.id, compacted(parts, at.grid, at.window_begins), group))
+        cells_of = {p.id: p.cells for p in epoch.plan.partitions}
+        written = [block.points for _, block, _ in found if block]
+        places = iter(at.write_tables("blocks", f"e{self._executor}", written))
+        return tuple(
+            WrittenBlock(
+                key,
+                Kept(Piece(cells_of[key], block.meta), *next(places)) if block else None,
+                group,
+            )
+            for key, block, group in found
+        )
+
+    def _named(self, points: pa.Table) -> pa.Table:
+        if TIME not in points.column_names:
+            now = np.full(points.num_rows, self._at.briefing.epoch.time)
+            points = points.append_column(TIME, pa.array(now))
+        return points.rename_columns([self._names[name] for name in points.column_names])
+
+
+def kept_after(
+    blocks: Mapping[int, tuple[Kept, ...]],
+    reports: Iterable[ExecutorReport],
+    window: Window,
+    now: int,
+) -> dict[int, tuple[Kept, ...]]:
+    """Return the blocks that count after a batch.
+
+    Parameters
+    ----------
+    blocks
+        Those that counted before it.
+    reports
+        What the executors wrote.
+    window
+        How long points are kept.
+    now
+        The latest time seen, the batch included.
+    """
+    written = [one for report in reports for one in report.blocks]
+    replaced = {(one.partition, i) for one in written for i in one.replaces}
+    after = {
+        key: [kept for i, kept in enumerate(some) if (key, i) not in replaced]
+        for key, some in blocks.items()
+    }
+    for one in written:
+        if one.block is not None:
+            after.setdefault(one.partition, []).append(one.block)
+    since = surely_since(window, now, [kept.piece for some in after.values() for kept in some])
+    return {
+        key: tuple(
+            kept
+            for kept, gone in zip(some, expired([k.piece for k in some], since), strict=True)
+            if not gone
+        )
+        for key, some in after.items()
+    }

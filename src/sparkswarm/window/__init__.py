@@ -1,0 +1,1 @@
+"""Which recent points count."""

@@ -1,0 +1,343 @@
+"""What ``sparkswarm explain`` knows of a checkpoint, and what it says of things that are none."""
+
+import json
+import zlib
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sparkswarm import StoreError
+from sparkswarm.geometry import Bounds, CellRect, Grid
+from sparkswarm.observe.checkpoint import Decision, explain_checkpoint
+from sparkswarm.observe.held import Held, when
+from sparkswarm.observe.journal import IN_CHECKPOINT, Journal
+from sparkswarm.observe.progress import Progress
+from sparkswarm.protocol.messages import Logged
+from sparkswarm.protocol.partition import split
+from sparkswarm.protocol.plan import Plan
+from sparkswarm.runfile.cli import explain
+from sparkswarm.store.blocks import Meta
+from sparkswarm.store.epochs import BEFORE_ALL, Commit, Epoch, Epochs
+from sparkswarm.store.files import Files
+from sparkswarm.store.manifest import FilePair, Kept, Manifest, Piece, State
+from sparkswarm.store.quarantine import SCHEMA, folder_of
+from sparkswarm.window import windows
+
+NOON = 1_704_110_400_000_000
+"""The first of January 2024, twelve o'clock in UTC, in microseconds."""
+
+
+class Tiny:
+    """A checkpoint of two batches, made without Spark: a split, some files, some bad rows."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.files = Files(str(folder / "swarm"))
+        self.epochs = Epochs(self.files, 10)
+        self.epochs.check_run({"bounds": [0.0, 0.0, 8.0, 8.0], "grid": [8, 8], "buckets": 2})
+        grid = Grid(Bounds(0, 0, 8, 8), 8, 8)
+        first = Plan.initial(grid, 2)
+        empty = Manifest.initial(first.partitions, 2)
+        self.epochs.commit(Commit(BEFORE_ALL, first, empty, 0))
+        base = self.files.write("segments/a-base.arrow", b"base", rows=10)
+        delta = self.files.write("segments/a-delta.arrow", b"delta", rows=3)
+        entries = self.files.write("ledger/b0.arrow", b"ledger", rows=12)
+        left = first.partitions[0]
+        stored = empty.updated(
+            {left.id: Piece(left.cells, FilePair(base, delta))}, {0: FilePair(entries)}
+        )
+        self.epochs.begin(Epoch(0, 0, first, empty))
+        self.epochs.commit(Commit(0, first, stored, 0))
+        ids, first = first.reserve(2)
+        lower, upper = left.cells.split_rows(2)
+        change = split(left, [(lower, {0: 64}), (upper, {1: 64})], ids[0])
+        self.plan = first.apply([change])
+        self.manifest = stored.following(first.partitions, self.plan.partitions)
+        self.epochs.begin(Epoch(1, 0, self.plan, self.manifest))
+        self.epochs.commit(Commit(1, self.plan, self.manifest, NOON))
+        self.what = change.describe()
+
+    def keep(self):
+        """Go on by a batch that leaves state of queries and recent points."""
+        _, lower, upper = self.plan.partitions
+        states = self.files.write("states/e0.arrow", b"states", rows=7)
+        older = self.files.write("blocks/e0.arrow", b"older", rows=30)
+        newer = self.files.write("blocks/e1.arrow", b"newer!", rows=5)
+        whole = Meta(30, 1200, NOON - 9_000_000, NOON - 4_000_000, CellRect(0, 0, 4, 8))
+        few = Meta(5, 200, NOON - 1_000_000, NOON, upper.cells)
+        kept = self.manifest.keeping(
+            {
+                lower.id: (State(lower.cells, states, 0, NOON + 5_000_000),),
+                upper.id: (State(upper.cells, states, 64, None),),
+            },
+            {
+                lower.id: (Kept(windows.Piece(lower.cells, whole), older, 0),),
+                upper.id: (
+                    Kept(windows.Piece(upper.cells, whole), older, 0),
+                    Kept(windows.Piece(upper.cells, few), newer, 0),
+                ),
+            },
+        )
+        self.epochs.begin(Epoch(2, 0, self.plan, self.manifest))
+        self.epochs.commit(Commit(2, self.plan, kept, NOON, NOON - 2_000_000))
+
+    def write_journal(self):
+        journal = Journal(self.folder / IN_CHECKPOINT, "swarm")
+        progress = Progress(0, 1.0, 10, 1, 1, 1, {}, 0, (1.0, 2.0), (5, 5))
+        decisions = [
+            Logged(0, "ask 0 to give to 1", "it costs 2"),
+            Logged(0, self.what, "0.5 to 1: the last rows"),
+        ]
+        journal(progress, self.plan, decisions)
+
+    def write_quarantine(self):
+        for batch, reasons in ((0, ["not a number"] * 2), (1, ["not a number", "null id"])):
+            path = self.files.path(f"{folder_of(batch)}/task.parquet")
+            path.parent.mkdir(parents=True)
+            rows = {
+                "kind": ["point"] * len(reasons),
+                "reason": reasons,
+                "row": ["{}"] * len(reasons),
+            }
+            pq.write_table(pa.table(rows, schema=SCHEMA), path)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return Tiny(tmp_path / "checkpoint")
+
+
+def found(tiny, **options):
+    return explain_checkpoint(str(tiny.folder), **options)
+
+
+def test_the_last_batch_its_plan_and_what_may_run_again(tiny):
+    explained = found(tiny)
+    assert explained.commit.batch == 1
+    assert explained.commit.plan == tiny.plan
+    assert explained.runs_again == (0, 1)
+    assert explained.under_way is None
+    assert explained.facts == {"bounds": [0, 0, 8, 8], "grid": [8, 8], "buckets": 2}
+    data = explained.to_json()
+    assert data["clock"] == "2024-01-01T12:00:00+00:00"
+    assert (data["last_batch"], data["plan"]["version"]) == (1, 1)
+
+
+def test_partitions_with_their_share_and_their_files(tiny):
+    other, lower, upper = found(tiny).partitions
+    assert (other.share, lower.share, upper.share) == (0.5, 0.125, 0.375)
+    assert [facts.partition.owners for facts in (other, lower, upper)] == [(1,), (0,), (1,)]
+    # Both parts go on with the files of the whole.
+    assert (
+        (lower.base, lower.delta, lower.size) == (upper.base, upper.delta, upper.size) == (10, 3, 9)
+    )
+    assert (other.base, other.delta, other.size) == (0, 0, 0)
+
+
+def test_files_that_count_and_files_that_are_there(tiny):
+    tiny.files.write("segments/orphan.arrow", b"?")
+    explained = found(tiny)
+    assert explained.files("segments") == {"base": (1, 10, 4), "delta": (1, 3, 5)}
+    assert explained.files("ledger") == {"base": (1, 12, 6), "delta": (0, 0, 0)}
+    assert explained.stored == {"segments": 3, "ledger": 1, "states": 0, "blocks": 0}
+
+
+def test_state_and_recent_points_in_all_and_of_each_partition(tiny):
+    tiny.keep()
+    tiny.files.write("blocks/orphan.arrow", b"?")
+    explained = found(tiny, verify=True)
+    assert explained.is_whole
+    due = NOON + 5_000_000
+    assert explained.states == Held(2, 1, 7, 6, due, due)
+    # Of the older block, 8 of 32 cells are below the line and 24 above it.
+    assert explained.blocks == Held(3, 2, 8 + 22 + 5, 11, NOON - 9_000_000, NOON)
+    other, lower, upper = explained.partitions
+    assert (other.states.pieces, other.blocks) == (0, Held(0, 0, 0, 0, None, None))
+    assert lower.blocks == Held(1, 1, 8, 5, NOON - 9_000_000, NOON - 4_000_000)
+    assert upper.states == Held(1, 1, 7, 6, None, None)
+    data = explained.to_json()
+    assert data["watermark"] == "2024-01-01T11:59:58+00:00"
+    assert data["blocks"] == {
+        "stored": 3,
+        "pieces": 3,
+        "files": 2,
+        "rows": 35,
+        "bytes": 11,
+        "oldest": "2024-01-01T11:59:51+00:00",
+        "newest": "2024-01-01T12:00:00+00:00",
+    }
+    assert data["states"]["due"] == "2024-01-01T12:00:05+00:00"
+    assert data["plan"]["partitions"][2]["blocks"]["pieces"] == 2
+
+
+def test_without_state_and_recent_points_nothing_is_said_of_them(tiny):
+    assert found(tiny).to_json()["watermark"] is None
+    output = shown(tiny.folder).output
+    assert "watermark" not in output
+    assert "kept points" not in output
+
+
+def test_a_block_that_is_gone_is_named(tiny):
+    tiny.keep()
+    tiny.files.path("blocks/e1.arrow").unlink()
+    assert found(tiny).missing == ("blocks/e1.arrow",)
+
+
+def test_times_that_no_calendar_has_are_numbers():
+    assert when(2**62) == str(2**62)
+    assert when(-1) == "1969-12-31T23:59:59+00:00"
+    assert when(None) is None
+
+
+def test_a_batch_that_began_and_did_not_end(tiny):
+    tiny.epochs.begin(Epoch(2, 0, tiny.plan, tiny.manifest))
+    explained = found(tiny)
+    assert explained.under_way == 2
+    assert explained.runs_again == (0, 1, 2)
+
+
+def test_a_run_that_only_began(tmp_path):
+    Epochs(Files(str(tmp_path / "swarm")), 10).check_run(
+        {"bounds": [0.0, 0.0, 1.0, 1.0], "grid": [1, 1], "buckets": 1}
+    )
+    explained = explain_checkpoint(str(tmp_path))
+    assert explained.commit is None
+    assert explained.to_json()["plan"] is None
+    assert "never got to its first" in shown(tmp_path).output
+
+
+def test_why_a_partition_is_as_it_is(tiny):
+    tiny.write_journal()
+    explained = found(tiny)
+    other, lower, upper = explained.partitions
+    assert other.why is None
+    assert lower.why == upper.why == Decision(0, tiny.what, "0.5 to 1: the last rows", 0)
+    assert [decision.is_change for decision in explained.decisions] == [False, True]
+
+
+def test_a_journal_with_other_things_in_it_is_read_as_far_as_it_goes(tiny):
+    tiny.write_journal()
+    with (tiny.folder / IN_CHECKPOINT).open("a") as file:
+        file.write('not json\n[1]\n{"entry":"decision"}\n{"entry":"of tomorrow","round":1}\n')
+        file.write('{"entry":"decision","round":5,"what":"do nothing","reason":"torn')
+    assert len(found(tiny).decisions) == 2
+
+
+def test_bad_rows_are_counted_over_all_batches(tiny):
+    tiny.write_quarantine()
+    assert found(tiny).quarantined == {("point", "not a number"): 3, ("point", "null id"): 1}
+
+
+def test_a_proposal_of_several_changes_names_all_that_came_of_them():
+    what = "split p6@3 into p7@3 p8@1; move p9@2+4 into p10@4; rebalance"
+    assert Decision(0, what, "").made == [7, 8, 10]
+
+
+# -- what is no checkpoint, or a damaged one ---------------------------------------------------
+
+
+def test_what_does_not_exist(tmp_path):
+    with pytest.raises(StoreError, match="nowhere does not exist; give the folder"):
+        explain_checkpoint(str(tmp_path / "nowhere"))
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_what_is_no_checkpoint(tmp_path):
+    with pytest.raises(StoreError, match=r"is not a checkpoint of sparkswarm: it has no swarm"):
+        explain_checkpoint(str(tmp_path))
+    assert not list(tmp_path.iterdir()), "explaining must not write"
+
+
+def test_a_part_of_a_checkpoint(tiny):
+    with pytest.raises(StoreError, match=f"give the folder above it, {tiny.folder}"):
+        explain_checkpoint(str(tiny.folder / "swarm"))
+
+
+def test_another_version(tiny):
+    body = json.dumps({"format": 99}, separators=(",", ":"))
+    record = f'{{"crc":{zlib.crc32(body.encode())},"body":{body}}}'
+    tiny.files.path("run.json").write_text(record)
+    with pytest.raises(StoreError, match="was written in format 99, this version"):
+        found(tiny)
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "commits/000000000002.json", "plans/000000000001.json"]
+)
+def test_a_damaged_record_is_named(tiny, name):
+    path = tiny.files.path(name)
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(StoreError, match=f"{name} in .* is corrupt"):
+        found(tiny)
+
+
+def test_missing_and_damaged_files_are_named(tiny):
+    tiny.files.path("segments/a-delta.arrow").unlink()
+    tiny.files.path("ledger/b0.arrow").write_bytes(b"LEDGER")
+    quick, thorough = found(tiny), found(tiny, verify=True)
+    assert quick.missing == thorough.missing == ("segments/a-delta.arrow",)
+    assert (quick.damaged, thorough.damaged) == ((), ("ledger/b0.arrow",))
+
+
+def test_a_whole_checkpoint_is_whole(tiny):
+    assert found(tiny, verify=True).is_whole
+
+
+# -- the command -------------------------------------------------------------------------------
+
+
+def shown(folder, *words):
+    app = typer.Typer()
+    app.command()(explain)
+    return CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(folder), *words])
+
+
+def test_everything_is_shown_within_80_columns(tiny):
+    tiny.keep()
+    tiny.write_journal()
+    tiny.write_quarantine()
+    result = shown(tiny.folder)
+    assert result.exit_code == 0, result.output
+    for words in ("2 executors, 3 partitions", "batches 0 to 2", "event time   2024-01-01T12",
+                  "watermark    2024-01-01T11:59:58", "7 rows in 1 files, 6 B; something is due at",
+                  "35 in 2 files, 11 B; 2024-01-01T11:59:51+00:00 to", "37.5%", "null id",
+                  "the last rows"):  # fmt: skip
+        assert words in result.output
+    assert "ask 0" not in result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+
+
+def test_json_is_whole_and_alone_on_standard_output(tiny):
+    tiny.write_journal()
+    result = shown(tiny.folder, "--json", "-")
+    data = json.loads(result.stdout)
+    assert [p["id"] for p in data["plan"]["partitions"]] == [2, 3, 4]
+    assert data["files"]["segments"]["base"] == {"files": 1, "rows": 10, "bytes": 4}
+    assert len(data["decisions"]) == 2
+
+
+def test_at_most_so_many_are_listed(tiny):
+    tiny.write_journal()
+    output = shown(tiny.folder, "--partitions", "1", "--decisions", "0").output
+    assert "the 1 largest of 3" in output
+    assert "p2 " in output
+    assert "p4 " not in output
+    assert "the last rows" not in output
+
+
+@pytest.mark.parametrize("damage", [True, False])
+def test_the_exit_code_says_whether_it_is_whole(tiny, damage):
+    if damage:
+        tiny.files.path("ledger/b0.arrow").unlink()
+    result = shown(tiny.folder)
+    assert result.exit_code == (1 if damage else 0)
+    assert ("missing: ledger/b0.arrow" in result.output) == damage
+
+
+def test_an_error_is_one_line_and_exit_code_1(tmp_path):
+    result = shown(tmp_path / "nowhere")
+    assert result.exit_code == 1
+    assert result.output.startswith("error: ")
