@@ -89,11 +89,17 @@ _LAZY = {
 }
 """Where the names are that need pyspark or pyarrow, which are slow to import."""
 
+_RENAMED: dict[str, str] = {}
+"""Public names of earlier versions, and what they are called now."""
+
 # Type checkers read the imports above; this would let them believe in any name.
 if not TYPE_CHECKING:
 
     def __getattr__(name):
         """Import what needs pyspark when it is first asked for."""
+        if name in _RENAMED:
+            # Of an AttributeError, `from sparkswarm import ...` would not show the text.
+            raise ImportError(f"sparkswarm.{name} was renamed to sparkswarm.{_RENAMED[name]}")
         if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(_LAZY[name]), name)
