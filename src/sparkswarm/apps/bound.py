@@ -25,11 +25,10 @@ from pyspark.sql.types import StructType
 from sparkswarm.apps.application import Advanced, Application, Moment, Pairs, Stateful
 from sparkswarm.errors import ApplicationError, ConfigError
 from sparkswarm.geometry import Grid
-from sparkswarm.spark.columns import OPERATION_COLUMNS, PLAIN_NAMES
-from sparkswarm.store.queries import Queries
+from sparkswarm.store.queries import DETAILS, OPERATION_COLUMNS, PLAIN_NAMES, Queries
 
 
-def kept_name(name: str) -> str:
+def block_column(name: str) -> str:
     """Return what a column of the user's is called in a block; the others are ``id``, ``x`` ..."""
     return f".{name}"
 
@@ -39,7 +38,7 @@ KEPT_OVER_TIME = "asks once for what is kept over time; register it"
 
 
 @dataclass(frozen=True)
-class Installed:
+class BoundApplication:
     """An application and what its columns are.
 
     Attributes
@@ -62,7 +61,7 @@ class Installed:
     @classmethod
     def of(
         cls, application: Application, point_names: Mapping[str, str], points: pa.Schema
-    ) -> Installed:
+    ) -> BoundApplication:
         """Prepare an application for its journey; ConfigError where it cannot be sent.
 
         ``points`` are the columns of the points, as the application knows them.
@@ -75,7 +74,7 @@ class Installed:
                 f"point_columns of {type(application).__name__} has {', '.join(sorted(double))}, "
                 "which every point has anyway"
             )
-        taken = {*OPERATION_COLUMNS, "details"} & {name.lower() for name in columns}
+        taken = {*OPERATION_COLUMNS, DETAILS} & {name.lower() for name in columns}
         if taken:
             raise ConfigError(
                 f"query_columns of {type(application).__name__} has {', '.join(sorted(taken))}, "
@@ -103,14 +102,14 @@ class Installed:
         chosen = [name for name in rows.column_names if name in names]
         return rows.select(chosen).rename_columns([names[name] for name in chosen])
 
-    def kept_points(self, rows: pa.Table) -> pa.Table:
+    def block_points(self, rows: pa.Table) -> pa.Table:
         """Return points of a block as the application knows them.
 
         A column that was not kept at the time is null.
         """
         known = rows.select(["id", "x", "y", "time"])
         for name in self.point_names.values():
-            kept = kept_name(name)
+            kept = block_column(name)
             column = pa.nulls(rows.num_rows, self.point_schema.field(name).type)
             known = known.append_column(
                 name, rows.column(kept) if kept in rows.column_names else column
@@ -145,12 +144,12 @@ class Installed:
             cells = queries.placed(grid)
             home = cells.row_start.astype(np.int64) * grid.columns + cells.col_start
             table = table.append_column("home", pa.array(home))
-        with _blamed(self.application, "build"):
+        with user_code(self.application, "build"):
             return self.application.build(table)
 
     def match(self, built: Any, points: pa.Table, pairs: Pairs) -> npt.NDArray[np.bool_]:
         """Let the application decide on some pairs."""
-        with _blamed(self.application, "match"):
+        with user_code(self.application, "match"):
             found = np.asarray(self.application.match(built, points, pairs))
         if found.shape != pairs.points.shape or found.dtype != np.bool_:
             raise ApplicationError(
@@ -162,7 +161,7 @@ class Installed:
     def collect(self, built: Any, points: pa.Table, pairs: Pairs) -> pa.Table:
         """Let the application take in some pairs that match."""
         assert self.stateful is not None
-        with _blamed(self.application, "collect"):
+        with user_code(self.application, "collect"):
             found = self.stateful.collect(built, points, pairs)
         return _checked(self.application, "collect", found)
 
@@ -171,12 +170,12 @@ class Installed:
     ) -> Advanced:
         """Let the application make of state what a batch makes of it."""
         assert self.stateful is not None
-        with _blamed(self.application, "advance"):
+        with user_code(self.application, "advance"):
             told = self.stateful.advance(state, new, moment)
             told = told._replace(summaries=told.summaries.cast(self.stateful.summary_schema))
         return told._replace(state=_checked(self.application, "advance", told.state))
 
-    def refusals(self, queries: Queries) -> npt.NDArray[np.object_]:
+    def rejections(self, queries: Queries) -> npt.NDArray[np.object_]:
         """Say of each query why the application cannot serve it, None where it can."""
         reasons = np.full(len(queries.ids), None, dtype=object)
         try:
@@ -189,11 +188,11 @@ class Installed:
             readable = np.flatnonzero(good)
             table = self.queries(queries.take(readable))
         if table.num_rows:
-            with _blamed(self.application, "refuse"):
+            with user_code(self.application, "refuse"):
                 reasons[readable] = np.array(self.application.refuse(table), dtype=object)
         return reasons
 
-    def refusals_of_asks(self, queries: Queries, grid: Grid) -> npt.NDArray[np.object_]:
+    def snapshot_rejections(self, queries: Queries, grid: Grid) -> npt.NDArray[np.object_]:
         """Say of each snapshot query why it cannot be answered, None where it can."""
         reasons = np.full(len(queries.ids), None, dtype=object)
         if self.stateful and len(reasons):
@@ -239,7 +238,7 @@ def _checked(application: Application, method: str, state: pa.Table) -> pa.Table
 
 
 @contextmanager
-def _blamed(application: Application, method: str) -> Iterator[None]:
+def user_code(application: Application, method: str) -> Iterator[None]:
     """Say whose error it is."""
     try:
         yield

@@ -17,13 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, LongType, StructType
 
 from sparkswarm.bench.inputs import POINTS_SCHEMA, Inputs
-from sparkswarm.spark.columns import ID, QUERY_IDS, PointColumns, select_points
+from sparkswarm.spark.columns import QUERY_IDS, PointColumns, select_points
 from sparkswarm.spark.engine import Handle
 from sparkswarm.spark.task_input import Briefing, Reports
 from sparkswarm.spark.tasks.execute import execute
 from sparkswarm.spark.tasks.route import route
 from sparkswarm.spark.wanted import Wanted
 from sparkswarm.store.epochs import Epoch
+from sparkswarm.store.queries import ID
 
 REPEAT = 7
 

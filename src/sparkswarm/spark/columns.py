@@ -30,22 +30,13 @@ from pyspark.sql.types import (
 
 from sparkswarm.errors import InputError
 from sparkswarm.spark.tasks.packing import to_bytes
+from sparkswarm.store.queries import DETAILS, EDGES, ID, OPERATION_COLUMNS, TIME, X, Y
 
-ID, X, Y, TIME, OPERATIONS = "__id", "__x", "__y", "__time", "__operations"
-"""Our own names while rows travel; nobody's column is called so."""
-
-PLAIN_NAMES = {ID: "id", X: "x", Y: "y", TIME: "time"}
-"""What applications and blocks call the columns that every point has."""
+OPERATIONS = "__operations"
+"""The column of packed operations; nobody's column is called so."""
 
 QUERY_IDS, QUERY_ID = "query_ids", "query_id"
 """The columns that results add: all matches of a point, or one of a pair."""
-
-DETAILS = "details"
-"""What an application wants to know of a query, in one value; no column where it wants nothing."""
-
-EDGES = ("min_x", "min_y", "max_x", "max_y")
-
-OPERATION_COLUMNS = ("op", "id", *EDGES, "expires", "order", "since", "until")
 
 
 @dataclass(frozen=True, slots=True)

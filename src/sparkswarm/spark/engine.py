@@ -19,14 +19,7 @@ from sparkswarm.errors import ConfigError
 from sparkswarm.observe.journal import IN_CHECKPOINT, Journal
 from sparkswarm.observe.progress import Observer
 from sparkswarm.policies.policy import History
-from sparkswarm.spark.columns import (
-    PointColumns,
-    QueryColumns,
-    X,
-    Y,
-    select_operations,
-    select_points,
-)
+from sparkswarm.spark.columns import PointColumns, QueryColumns, select_operations, select_points
 from sparkswarm.spark.driver.batch import Sinks
 from sparkswarm.spark.driver.layout import Form, Results, form_of
 from sparkswarm.spark.driver.run import Run, for_spark
@@ -34,6 +27,7 @@ from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.session import check_session
 from sparkswarm.spark.sinks import ConsoleSink, MemorySink, NoopSink, Sink
 from sparkswarm.store.files import Files, local_path
+from sparkswarm.store.queries import X, Y
 from sparkswarm.window.windows import Window
 
 NAMED_SINKS: Mapping[str, Callable[[], Sink]] = {

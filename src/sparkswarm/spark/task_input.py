@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pyspark import Accumulator, AccumulatorParam, SparkContext
 
-from sparkswarm.apps.bound import Installed
+from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.config import SwarmConfig
 from sparkswarm.protocol.messages import Message
 from sparkswarm.protocol.partition import Change
@@ -93,7 +93,7 @@ class Briefing:
     config: SwarmConfig
     control: Control | None = None
     news: tuple[FileRef, ...] = ()
-    application: Installed | None = None
+    application: BoundApplication | None = None
     window: Window | None = None
     now: int = 0
     answers: bool = False

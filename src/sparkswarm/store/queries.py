@@ -13,6 +13,21 @@ from sparkswarm.geometry import FloatArray, Grid, QueryCells
 from sparkswarm.index.layout import NEVER as NEVER
 from sparkswarm.protocol.global_index import IdArray
 
+ID, X, Y, TIME = "__id", "__x", "__y", "__time"
+"""Internal names of the columns that every point has, while its rows travel."""
+
+PLAIN_NAMES = {ID: "id", X: "x", Y: "y", TIME: "time"}
+"""What applications and blocks call these columns."""
+
+EDGES = ("min_x", "min_y", "max_x", "max_y")
+"""The columns of a rectangle."""
+
+OPERATION_COLUMNS = ("op", "id", *EDGES, "expires", "order", "since", "until")
+"""The columns of an operation and of a snapshot query."""
+
+DETAILS = "details"
+"""The column with an application's columns of a query as JSON; absent if it has none."""
+
 
 class Op(IntEnum):
     """What an operation does to a query."""

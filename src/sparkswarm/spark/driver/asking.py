@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.errors import ConfigError, InputError
-from sparkswarm.spark.columns import DETAILS, EDGES
 from sparkswarm.spark.driver.run import Run
 from sparkswarm.spark.task_input import Briefing
 from sparkswarm.spark.tasks.context import Desk
@@ -23,6 +22,7 @@ from sparkswarm.spark.tasks.operations import deal_operations
 from sparkswarm.spark.tasks.packing import PARCELS
 from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.quarantine import Quarantine
+from sparkswarm.store.queries import DETAILS, EDGES
 
 
 def ask(

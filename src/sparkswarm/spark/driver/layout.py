@@ -17,18 +17,13 @@ from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StructType, TimestampType
 
 from sparkswarm.apps.application import Application, Stateful
-from sparkswarm.apps.bound import Installed, kept_name
+from sparkswarm.apps.bound import BoundApplication, block_column
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.spark.columns import (
-    ID,
-    PLAIN_NAMES,
     QUERY_ID,
     QUERY_IDS,
-    TIME,
     PointColumns,
     QueryColumns,
-    X,
-    Y,
     application_names,
     column_of,
     kept_names,
@@ -37,6 +32,7 @@ from sparkswarm.spark.columns import (
     select_points,
 )
 from sparkswarm.spark.tasks.answers import HOW_MANY, AnswerForm
+from sparkswarm.store.queries import ID, PLAIN_NAMES, TIME, X, Y
 from sparkswarm.window.windows import Window
 
 Results = Literal["points", "pairs"]
@@ -72,7 +68,7 @@ class Form:
     has_operations: bool
     has_time: bool
     finish: Callable[[DataFrame], DataFrame]
-    application: Installed | None = None
+    application: BoundApplication | None = None
     window: Window | None = None
     answers: AnswerForm | None = None
 
@@ -140,7 +136,7 @@ def form_of(
 
 def _installed(
     application: Application | None, points: DataFrame | None, also: dict[str, str]
-) -> Installed | None:
+) -> BoundApplication | None:
     if application is None:
         return None
     known = pa.schema([])
@@ -150,7 +146,7 @@ def _installed(
         known = pa.schema(
             [field.with_name(ours[field.name]) for field in schema if field.name in ours]
         )
-    return Installed.of(application, also, known)
+    return BoundApplication.of(application, also, known)
 
 
 def _answer_form(points: DataFrame | None, columns: PointColumns) -> AnswerForm:
@@ -170,7 +166,7 @@ def _answer_form(points: DataFrame | None, columns: PointColumns) -> AnswerForm:
             f"{QUERY_ID} or {HOW_MANY}; rename them first"
         )
     for name, ours in kept.items():
-        fields.setdefault(name, (kept_name(name), points.schema[ours].dataType))
+        fields.setdefault(name, (block_column(name), points.schema[ours].dataType))
     schema = StructType().add(QUERY_ID, LongType()).add(HOW_MANY, LongType())
     for name, (_, kind) in fields.items():
         schema.add(name, kind)

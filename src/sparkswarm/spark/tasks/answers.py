@@ -19,12 +19,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from sparkswarm.apps.application import Pairs
-from sparkswarm.spark.columns import EDGES, boxes_of, details_of
+from sparkswarm.spark.columns import boxes_of, details_of
 from sparkswarm.spark.tasks.context import Desk, desk
 from sparkswarm.spark.tasks.packing import COUNT, RANGE, Parcel, Task, from_bytes, to_bytes
 from sparkswarm.store.blocks import Block
 from sparkswarm.store.manifest import Kept, Manifest
-from sparkswarm.store.queries import NEVER, Queries
+from sparkswarm.store.queries import EDGES, NEVER, Queries
 from sparkswarm.window.windows import (
     BEGINNING,
     Count,
@@ -196,7 +196,7 @@ class _Asked:
                     self._since[i], self._until[i],
                 )  # fmt: skip
                 if application and self._built is not None and len(rows):
-                    points = application.kept_points(block.points.take(pa.array(rows)))
+                    points = application.block_points(block.points.take(pa.array(rows)))
                     pairs = Pairs(np.arange(len(rows)), np.full(len(rows), i))
                     rows = rows[application.match(self._built, points, pairs)]
                 if len(rows):

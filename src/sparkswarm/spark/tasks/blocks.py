@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparkswarm.apps.bound import kept_name
-from sparkswarm.spark.columns import PLAIN_NAMES, TIME
+from sparkswarm.apps.bound import block_column
 from sparkswarm.spark.task_input import ExecutorReport, WrittenBlock
 from sparkswarm.spark.tasks.context import Desk
 from sparkswarm.store.blocks import Block
 from sparkswarm.store.manifest import Kept
+from sparkswarm.store.queries import PLAIN_NAMES, TIME
 from sparkswarm.window.windows import Piece, Window, compacted, expired, surely_since, to_compact
 
 
@@ -38,7 +38,7 @@ class Keeper:
     def __init__(self, at: Desk, executor: int, names: Mapping[str, str]) -> None:
         self._at = at
         self._executor = executor
-        self._names = {name: kept_name(users) for name, users in names.items()}
+        self._names = {name: block_column(users) for name, users in names.items()}
         self._names |= PLAIN_NAMES
         self._parts: dict[int, list[pa.Table]] = {}
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark import TaskContext
 
-from sparkswarm.apps.bound import Installed
+from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.index.build import build_index
 from sparkswarm.index.layout import RangeIndex
@@ -122,7 +122,9 @@ class Desk:
             self._dead[files.delta] = self.pieces(partition_id)[number].dead_mask()
         return self._dead[files.delta]
 
-    def built(self, application: Installed, partition_id: int, number: int) -> tuple[Any, Any]:
+    def built(
+        self, application: BoundApplication, partition_id: int, number: int
+    ) -> tuple[Any, Any]:
         """Return what an application made of a piece's base and of its delta."""
         files = self.briefing.epoch.manifest.partitions[partition_id][number].files
         piece = self.pieces(partition_id)[number]
@@ -144,7 +146,9 @@ class Desk:
             )
         return self._places[key]
 
-    def _made(self, application: Installed, ref: FileRef | None, stored: Base | Delta) -> Any:
+    def _made(
+        self, application: BoundApplication, ref: FileRef | None, stored: Base | Delta
+    ) -> Any:
         if ref is None or not len(stored.index.ids):
             return None
         if ref not in self._built:

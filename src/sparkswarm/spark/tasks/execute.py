@@ -21,11 +21,10 @@ from pyspark import Accumulator
 from pyspark.sql import DataFrame
 
 from sparkswarm.apps.application import Pairs
-from sparkswarm.apps.bound import Installed
+from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.index.match import Matches, match
 from sparkswarm.policies.agent import Balance, Said
 from sparkswarm.protocol.global_index import RoutedPoints
-from sparkswarm.spark.columns import ID, TIME, X, Y
 from sparkswarm.spark.task_input import ExecutorReport, Report
 from sparkswarm.spark.tasks.blocks import Keeper
 from sparkswarm.spark.tasks.context import Desk, desk
@@ -33,6 +32,7 @@ from sparkswarm.spark.tasks.packing import Task, from_bytes
 from sparkswarm.spark.tasks.route import CHUNK, grouped
 from sparkswarm.spark.tasks.state import deal_partials
 from sparkswarm.spark.wanted import Returned, Wanted
+from sparkswarm.store.queries import ID, TIME, X, Y
 
 LOT = 24 * CHUNK
 """Bytes of parcels taken together: about so many points."""
@@ -105,7 +105,7 @@ class _Known:
     """
 
     def __init__(
-        self, application: Installed | None, points: pa.Table, order: npt.NDArray[np.int64]
+        self, application: BoundApplication | None, points: pa.Table, order: npt.NDArray[np.int64]
     ) -> None:
         self._application = application
         self._points = points
@@ -248,7 +248,7 @@ class _Work:
         return Matches(found.points, counts, found.checks, ids)
 
     def _collect(
-        self, application: Installed, made: Any, points: pa.Table, pairs: Pairs,
+        self, application: BoundApplication, made: Any, points: pa.Table, pairs: Pairs,
         which: npt.NDArray[np.bool_],
     ) -> None:  # fmt: skip
         """Take in the pairs that add to the state of their queries."""

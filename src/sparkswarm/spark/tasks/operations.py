@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.geometry import CellRect, Fault
 from sparkswarm.protocol.partition import Partition
-from sparkswarm.spark.columns import DETAILS, EDGES, OPERATION_COLUMNS, boxes_of, details_of
+from sparkswarm.spark.columns import boxes_of, details_of
 from sparkswarm.spark.task_input import LedgerReport, Report
 from sparkswarm.spark.tasks.answers import deal_asks
 from sparkswarm.spark.tasks.context import Desk, desk
@@ -58,7 +58,15 @@ from sparkswarm.store.quarantine import (
     Quarantine,
     first_reason,
 )
-from sparkswarm.store.queries import NEVER, Op, Operations, Queries
+from sparkswarm.store.queries import (
+    DETAILS,
+    EDGES,
+    NEVER,
+    OPERATION_COLUMNS,
+    Op,
+    Operations,
+    Queries,
+)
 from sparkswarm.store.segments import Base, changed
 
 NAMES = {name: name for name in (*OPERATION_COLUMNS, DETAILS)}
@@ -112,9 +120,9 @@ def deal_operations(at: Desk, rows: pa.Table, quarantine: Quarantine) -> Dealt:
         asked = np.flatnonzero((reasons == None) & has_box)  # noqa: E711 (elementwise)
         some = rows.take(pa.array(asked)).set_column(0, "op", pa.array(op[asked]))
         queries = _operations(some).queries
-        reasons[asked] = application.refusals(queries)
+        reasons[asked] = application.rejections(queries)
         asks = np.flatnonzero(is_ask[asked] & (reasons[asked] == None))  # noqa: E711
-        reasons[asked[asks]] = application.refusals_of_asks(queries.take(asks), at.grid)
+        reasons[asked[asks]] = application.snapshot_rejections(queries.take(asks), at.grid)
     bad = np.flatnonzero(reasons != None)  # noqa: E711
     if len(bad):
         quarantine.add(QUERY, rows.take(pa.array(bad)), NAMES, reasons[bad])

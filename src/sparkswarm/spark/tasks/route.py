@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from sparkswarm.compiled import compiled
 from sparkswarm.geometry import Fault, IntArray
 from sparkswarm.protocol.global_index import IdArray
-from sparkswarm.spark.columns import ID, OPERATIONS, TIME, X, Y
+from sparkswarm.spark.columns import OPERATIONS
 from sparkswarm.spark.task_input import Report, RouteReport
 from sparkswarm.spark.tasks.context import Desk, desk
 from sparkswarm.spark.tasks.operations import deal_operations
@@ -42,6 +42,7 @@ from sparkswarm.store.quarantine import (
     Quarantine,
     first_reason,
 )
+from sparkswarm.store.queries import ID, TIME, X, Y
 
 CHUNK = 131_072
 """Rows routed, and points matched, at once: enough to make large parcels, few enough to stay in
