@@ -32,7 +32,6 @@ LAYERS = (
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 UPWARD: set[tuple[str, str]] = {
-    ("observe.progress", "spark.task_input"),
     ("policies.agent", "spark.tasks.context"),
     ("policies.controller", "spark.task_input"),
     ("protocol.plan", "observe.plan_html"),

@@ -24,15 +24,15 @@ DECISIONS = [
 def progress(batch, executors, seconds=0.9, busy=None):
     return Progress(
         batch=batch, seconds=seconds, points=199_800, matches=10 ** (batch % 8), checks=9,
-        operations=7, quarantined={}, plan=0,
-        busy=busy or tuple(0.01 * (m + 1) for m in range(executors)),
-        received=(1,) * executors,
+        operations=7, quarantined={}, plan_version=0,
+        busy_s=busy or tuple(0.01 * (m + 1) for m in range(executors)),
+        points_by_executor=(1,) * executors,
     )  # fmt: skip
 
 
 def status(last, partitions=7):
     return Status(
-        active=True, policy="swarm", executors=len(last.busy), round=3, partitions=partitions,
+        active=True, policy="swarm", executors=len(last.busy_s), round=3, partitions=partitions,
         batches=1, points=1, matches=1, operations=1, quarantined={("point", "null"): 42},
         last=last, decisions=(),
     )  # fmt: skip

@@ -86,7 +86,10 @@ class Tiny:
 
     def write_journal(self):
         journal = Journal(self.folder / IN_CHECKPOINT, "swarm")
-        progress = Progress(0, 1.0, 10, 1, 1, 1, {}, 0, (1.0, 2.0), (5, 5))
+        progress = Progress(
+            batch=0, seconds=1.0, points=10, plan_version=0, busy_s=(1.0, 2.0),
+            points_by_executor=(5, 5),
+        )  # fmt: skip
         decisions = [
             Logged(0, "ask 0 to give to 1", "it costs 2"),
             Logged(0, self.what, "0.5 to 1: the last rows"),

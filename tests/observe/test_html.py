@@ -48,10 +48,14 @@ def plan(executors=3):
 
 def status(executors=3, **changed):
     busy = tuple(0.01 * (m + 1) for m in range(executors))
-    last = Progress(7, 0.5, 1000, 20, 30, 4, {}, 0, busy, (10,) * executors)
+    last = Progress(
+        batch=7, seconds=0.5, points=1000, plan_version=0, busy_s=busy,
+        points_by_executor=(10,) * executors,
+    )  # fmt: skip
     facts = Status(
-        True, "swarm", executors, 2, 3, 8, 9000, 100, 40, {("point", "not a number"): 2}, last,
-        (Logged(1, "split p1@0 into p4@0 p5@1", "it is hot"),),
+        active=True, policy="swarm", executors=executors, round=2, partitions=3, batches=8,
+        points=9000, matches=100, operations=40, quarantined={("point", "not a number"): 2},
+        last=last, decisions=(Logged(1, "split p1@0 into p4@0 p5@1", "it is hot"),),
     )  # fmt: skip
     return replace(facts, **changed)
 

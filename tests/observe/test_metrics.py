@@ -17,7 +17,7 @@ from sparkswarm.protocol.messages import Logged
 from sparkswarm.protocol.partition import reshared
 from sparkswarm.protocol.plan import Plan
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 DASHBOARD = DOCS / "grafana" / "sparkswarm.json"
 NAMES = {metric.name for metric in METRICS}
 OF_HISTOGRAMS = {
@@ -31,10 +31,10 @@ OF_HISTOGRAMS = {
 def progress(batch=0, **changed):
     facts = {
         "seconds": 2.0, "points": 100, "matches": 30, "checks": 60, "operations": 5,
-        "quarantined": {("point", "not a number"): 3}, "plan": 0, "busy": (1.0, 3.0),
-        "received": (40, 60), "asks": 4, "late": 7,
+        "quarantined": {("point", "not a number"): 3}, "plan_version": 0, "busy_s": (1.0, 3.0),
+        "points_by_executor": (40, 60), "snapshot_queries": 4, "late": 7,
     }  # fmt: skip
-    return Progress(batch, **{**facts, **changed})
+    return Progress(batch=batch, **{**facts, **changed})
 
 
 def plan():
@@ -63,7 +63,7 @@ def metrics():
     metrics = Metrics()
     metrics(progress(0), plan(), [Logged(0, "rebalance", "why"), Logged(0, "split p1", "why")])
     more = [Logged(1, "split p2", "why"), Logged(1, "3 gives nothing", "why")]
-    metrics(progress(1, busy=(2.0, 2.0)), plan(), more)
+    metrics(progress(1, busy_s=(2.0, 2.0)), plan(), more)
     metrics.merge(SparksProgress())
     return metrics
 

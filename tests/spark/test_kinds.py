@@ -222,13 +222,13 @@ def test_without_a_window_nothing_is_kept_any_longer(spark, tmp_path):
     run = Run(spark, tmp_path, scene, Sliding("1 day"), aggregates=False)
     handle = run.through()
     # About: a block of which a partition has some cells is counted by their share.
-    assert handle.status().last.kept_points == pytest.approx(40, abs=4)
-    assert handle.status().last.kept_bytes > 40 * 32
+    assert handle.status().last.window_points == pytest.approx(40, abs=4)
+    assert handle.status().last.window_bytes > 40 * 32
     scene.write(tmp_path, 2)
     run.window = None
     handle = run.through()
     assert not handle._run.epochs.last_commit().manifest.blocks
-    assert handle.status().last.kept_points == 0
+    assert handle.status().last.window_points == 0
     with pytest.raises(ConfigError, match="keeps no points"):
         handle.ask(*BOUNDS)
 
@@ -327,4 +327,4 @@ def test_snapshot_queries_that_nobody_can_answer_go_to_the_quarantine(
     )  # fmt: skip
     handle.await_termination()
     assert handle.status().quarantined == {("query", reason): 3}
-    assert handle.status().asks == 0
+    assert handle.status().snapshot_queries == 0

@@ -38,9 +38,9 @@ def progress(batch: int, plan: Plan, bad: str = "outside the bounds") -> Progres
         checks=300,
         operations=7,
         quarantined={("point", bad): 3},
-        plan=plan.version,
-        busy=tuple(0.01 * (m + 1) for m in range(plan.executors)),
-        received=tuple(100 * (m + 1) for m in range(plan.executors)),
+        plan_version=plan.version,
+        busy_s=tuple(0.01 * (m + 1) for m in range(plan.executors)),
+        points_by_executor=tuple(100 * (m + 1) for m in range(plan.executors)),
     )
 
 

@@ -582,8 +582,8 @@ def run_policy(
     return Series(
         policy=config.policy,
         seconds=[seconds[batch] for batch in range(batches)],
-        busy=[list(p.busy) for p in observer.progress],
-        received=[list(p.received) for p in observer.progress],
+        busy=[list(p.busy_s) for p in observer.progress],
+        received=[list(p.points_by_executor) for p in observer.progress],
         matches=[p.matches for p in observer.progress],
         partitions=len(handle.plan().partitions),
         sample=observer.sample,

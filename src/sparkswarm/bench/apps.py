@@ -187,7 +187,7 @@ class Bench:
             for name in seen[-1].stages
         }
         stages["of Spark's stream"] = max(0.0, median(whole[WARM_UP:]) - sum(stages.values()))
-        stages["executors' work"] = median(sum(p.busy) for p in seen[WARM_UP:]) / self._cores
+        stages["executors' work"] = median(sum(p.busy_s) for p in seen[WARM_UP:]) / self._cores
         return median(whole[WARM_UP:]), stages
 
     def check(self, kind: str) -> Checked:

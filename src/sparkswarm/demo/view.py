@@ -42,7 +42,7 @@ def screen(
     return Group(
         _head(scene, last.batch),
         _facts(scene, status, last),
-        _panel(_bars(last.busy, width - 4), "work of each executor in this batch"),
+        _panel(_bars(last.busy_s, width - 4), "work of each executor in this batch"),
         _panel(sparks, "balance efficiency, batch by batch: mean work / most, 1 is perfect"),
         _panel(Group(*islice(newest, room)), "decisions and why, the newest first", room + 2),
     )
@@ -72,7 +72,7 @@ def summary(scene: Scene, swarm: Sequence[Progress], static: Sequence[Progress])
         table.add_row(
             phase,
             *(_mean((p.balance for p in run), "{:.2f}") for run in those),
-            *(_mean((1000 * max(p.busy) for p in run), "{:.0f} ms") for run in those),
+            *(_mean((1000 * max(p.busy_s) for p in run), "{:.0f} ms") for run in those),
             *(_mean((p.seconds for p in run), "{:.2f} s") for run in those),
         )
     size = f"{scene.batches} batches of {POINTS:,} points, {scene.executors} executors"
@@ -111,13 +111,12 @@ def _head(scene: Scene, batch: int) -> Text:
 
 def _facts(scene: Scene, status: Status, last: Progress) -> Table:
     """Return numbers in columns of a fixed width."""
-    rate = last.points / last.seconds if last.seconds else 0.0
     bad = sum(status.quarantined.values())
     facts = Table.grid(expand=True, padding=(0, 1, 0, 0))
     for _ in range(3):
         facts.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     facts.add_row(
-        _fact(f"{rate:,.0f}", "points/s"),
+        _fact(f"{last.points_per_second:,.0f}", "points/s"),
         _fact(f"{last.seconds:.2f} s", "latency of a batch"),
         _fact(f"{last.matches:,}", "results"),
     )

@@ -39,18 +39,16 @@ def status_html(status: Status) -> str:
         ),
         (
             "so far",
-            f"{status.batches:,} batches, {status.points:,} points, {status.matches:,} results, "
-            f"{status.operations:,} query operations",
+            ", ".join(filter(None, [f"{status.batches:,} batches", status.counts_text()])),
         ),
     ]
     if status.last:
         last = status.last
-        rate = last.points / last.seconds if last.seconds else 0.0
         facts.append(
             (
                 f"batch {last.batch}",
-                f"{last.points:,} points in {last.seconds:.2f} s ({rate:,.0f} points/s), "
-                f"balance {last.balance:.2f}",
+                f"{last.points:,} points in {last.seconds:.2f} s "
+                f"({last.points_per_second:,.0f} points/s), balance {last.balance:.2f}",
             )
         )
     if status.quarantined:
@@ -84,19 +82,19 @@ def _table(facts: Iterable[tuple[str, str]]) -> str:
 
 def _bars(last: Progress) -> str:
     """Return the work of each executor in the last batch; the busiest where they are many."""
-    order = sorted(range(len(last.busy)), key=lambda m: (-last.busy[m], m))[:MOST_BARS]
-    most = max(last.busy, default=0.0) or 1.0
-    shown = order if len(last.busy) > MOST_BARS else sorted(order)
+    order = sorted(range(len(last.busy_s)), key=lambda m: (-last.busy_s[m], m))[:MOST_BARS]
+    most = max(last.busy_s, default=0.0) or 1.0
+    shown = order if len(last.busy_s) > MOST_BARS else sorted(order)
     rows = "".join(
         f'<tr><td style="text-align:right">{m}</td><td style="width:320px;text-align:left">'
         f'<div style="background:{css_colour(m)};height:0.8em;'
-        f'width:{100 * last.busy[m] / most:.0f}%"></div></td>'
-        f'<td style="text-align:right">{1000 * last.busy[m]:.3g} ms</td></tr>'
+        f'width:{100 * last.busy_s[m] / most:.0f}%"></div></td>'
+        f'<td style="text-align:right">{1000 * last.busy_s[m]:.3g} ms</td></tr>'
         for m in shown
     )
     which = (
-        f"The {MOST_BARS} busiest of {len(last.busy):,} executors"
-        if len(last.busy) > MOST_BARS
+        f"The {MOST_BARS} busiest of {len(last.busy_s):,} executors"
+        if len(last.busy_s) > MOST_BARS
         else "Work of each executor"
     )
     return f"<table><caption><small>{which} in batch {last.batch}</small></caption>{rows}</table>"

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 from wsgiref.simple_server import WSGIServer
 
@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener
 
 from sparkswarm.errors import ConfigError
-from sparkswarm.observe.progress import Progress
+from sparkswarm.observe.progress import Counts, Progress
 from sparkswarm.protocol.messages import Logged
 from sparkswarm.protocol.plan import Plan
 
@@ -83,6 +83,10 @@ def _one(value: Callable[[Batch], float]) -> Callable[[Batch], Numbers]:
     return lambda batch: iter([((), value(batch))])
 
 
+def _counted(name: str) -> Callable[[Batch], Numbers]:
+    return _one(lambda batch: getattr(batch.progress, name))
+
+
 def _each(values: Callable[[Progress], Sequence[float]]) -> Callable[[Batch], Numbers]:
     return lambda batch: (((str(m),), value) for m, value in enumerate(values(batch.progress)))
 
@@ -114,26 +118,16 @@ METRICS: tuple[Metric, ...] = (
     Metric("sparkswarm_batch_seconds", "histogram", "seconds",
            "Time of a batch, from its first row to its commit.",
            of_batch=_one(lambda b: b.progress.seconds)),
-    Metric("sparkswarm_points_total", "counter", "points", "Good points.",
-           of_batch=_one(lambda b: b.progress.points)),
-    Metric("sparkswarm_results_total", "counter", "matches",
-           "Matches of a point and a query.", of_batch=_one(lambda b: b.progress.matches)),
-    Metric("sparkswarm_checks_total", "counter", "candidates",
-           "Candidate queries that points were checked against.",
-           of_batch=_one(lambda b: b.progress.checks)),
-    Metric("sparkswarm_query_operations_total", "counter", "operations",
-           "Operations on queries that took effect.",
-           of_batch=_one(lambda b: b.progress.operations)),
-    Metric("sparkswarm_snapshot_queries_total", "counter", "queries",
-           "Snapshot queries of the stream.", of_batch=_one(lambda b: b.progress.asks)),
-    Metric("sparkswarm_late_points_total", "counter", "points",
-           "Points that came too late for their windows, once for each query. If they are many, "
-           "a longer `delay` helps.", of_batch=_one(lambda b: b.progress.late)),
+    *(
+        Metric(f"sparkswarm_{f.metadata['label'].replace(' ', '_')}_total", "counter",
+               f.metadata["unit"], f.metadata["meaning"], of_batch=_counted(f.name))
+        for f in fields(Counts)
+    ),
     Metric("sparkswarm_kept_points", "gauge", "points",
            "Recent points kept for snapshot queries.",
-           of_batch=_one(lambda b: b.progress.kept_points)),
+           of_batch=_one(lambda b: b.progress.window_points)),
     Metric("sparkswarm_kept_bytes", "gauge", "bytes", "Bytes of their values.",
-           of_batch=_one(lambda b: b.progress.kept_bytes)),
+           of_batch=_one(lambda b: b.progress.window_bytes)),
     Metric("sparkswarm_state_bytes", "gauge", "bytes",
            "Bytes of the files with the state of queries.",
            of_batch=_one(lambda b: b.progress.state_bytes)),
@@ -141,12 +135,13 @@ METRICS: tuple[Metric, ...] = (
            ("kind", "reason"), of_batch=lambda b: iter(b.progress.quarantined.items())),
     Metric("sparkswarm_executor_busy_seconds_total", "counter", "seconds",
            "Work of each executor, without waiting.", ("executor",),
-           of_batch=_each(lambda p: p.busy)),
+           of_batch=_each(lambda p: p.busy_s)),
     Metric("sparkswarm_executor_points_total", "counter", "points",
-           "Points of each executor.", ("executor",), of_batch=_each(lambda p: p.received)),
+           "Points of each executor.", ("executor",),
+           of_batch=_each(lambda p: p.points_by_executor)),
     Metric("sparkswarm_critical_path_seconds", "gauge", "seconds",
            "Work of the busiest executor in the last batch: nobody is done before it.",
-           of_batch=_one(lambda b: max(b.progress.busy, default=0.0))),
+           of_batch=_one(lambda b: max(b.progress.busy_s, default=0.0))),
     Metric("sparkswarm_balance_ratio", "gauge", "fraction",
            "Balance efficiency of the last batch: mean work of the executors over the most, "
            "1 is perfect.", of_batch=_one(lambda b: b.progress.balance)),
@@ -201,16 +196,12 @@ class Metrics:
         row = {
             "batch": progress.batch,
             "seconds": progress.seconds,
-            "points": progress.points,
+            **progress.counts(),
             "results": progress.matches,
-            "checks": progress.checks,
-            "operations": progress.operations,
-            "snapshot_queries": progress.asks,
-            "late": progress.late,
             "quarantined": sum(progress.quarantined.values()),
             "balance": progress.balance,
-            "plan": progress.plan,
-            "busy": list(progress.busy),
+            "plan": progress.plan_version,
+            "busy": list(progress.busy_s),
             "decisions": [str(decision) for decision in decisions],
         }
         with self._lock:

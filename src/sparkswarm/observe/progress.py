@@ -1,145 +1,138 @@
-"""What a run says about itself: a batch's progress, and the state of the whole."""
+"""Numbers of a run: counts, the progress of a batch, the status of the whole run.
+
+Owns :class:`Counts`, from whose fields everything else derives: :class:`Progress`,
+:class:`Status`, the journal, the metrics and their documentation. To count something new, add a
+field there and count it in the task that sees it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sparkswarm.protocol.messages import Logged
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.task_input import (
-    ExecutorReport,
-    LedgerReport,
-    Report,
-    RouteReport,
-    StateReport,
-)
-from sparkswarm.store.epochs import Epoch
-from sparkswarm.store.manifest import Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What happened in one batch.
+def count(unit: str, meaning: str, *, label: str) -> int:
+    """Declare a field of :class:`Counts`.
+
+    ``label`` is the plural that follows the number in texts; it also names the metric.
+    """
+    return field(default=0, metadata={"unit": unit, "meaning": meaning, "label": label})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Numbers that add up over tasks, batches and a run."""
+
+    points: int = count("points", "Valid points.", label="points")
+    matches: int = count(
+        "pairs", "Pairs of a point and a query that the point matches.", label="results"
+    )
+    checks: int = count(
+        "candidates", "Candidate queries that points were compared with.", label="checks"
+    )
+    operations: int = count(
+        "operations", "Operations on queries that took effect.", label="query operations"
+    )
+    snapshot_queries: int = count(
+        "queries", "Snapshot queries of the stream.", label="snapshot queries"
+    )
+    late: int = count(
+        "points",
+        "Points that came too late for a window, counted once for each query. If they are many, "
+        "use a longer watermark delay.",
+        label="late points",
+    )
+
+    def __add__(self, other: Counts) -> Counts:
+        mine, others = self.counts(), other.counts()
+        return Counts(**{name: number + others[name] for name, number in mine.items()})
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers by field name; of a subclass, only the counts."""
+        return {f.name: getattr(self, f.name) for f in fields(Counts)}
+
+    def counts_text(self) -> str:
+        """Return the numbers that are not zero with their labels, separated by commas."""
+        numbers = [(getattr(self, f.name), f.metadata["label"]) for f in fields(Counts)]
+        return ", ".join(f"{number:,} {label}" for number, label in numbers if number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress(Counts):
+    """One batch: its counts, and what does not add up over batches.
 
     Attributes
     ----------
     batch
-        Its number.
+        Batch number.
     seconds
-        From its first row to its commit.
-    points, matches, checks
-        Good points, pairs of a point and a query that match, and candidates checked.
-    operations
-        Operations on queries that took effect.
+        From the batch's first row to its commit.
+    plan_version
+        Version of the plan it ran with.
+    busy_s, points_by_executor
+        Seconds of work and points of each executor.
+    points_by_partition
+        Points of each partition that had any, by its id.
     quarantined
-        Bad rows by kind and reason.
-    plan
-        The version of its plan.
-    busy
-        Seconds of work of each executor.
-    received
-        Points of each executor.
-    loads
-        Points of each partition that had some, by its id.
-    asks
-        Snapshot queries answered.
-    late
-        Points that came too late for a window, counted once for each query.
+        Rejected rows by kind and reason.
     stages
-        Seconds of the parts of the batch, one after another.
-    kept_points, kept_bytes
-        Recent points kept after it, and the bytes of their values; about, where a block counts for
-        some of its cells only.
+        Seconds of each stage of the batch, in the order in which they ran.
+    window_points, window_bytes
+        Recent points stored after the batch, and the bytes of their values. Approximate where
+        a partition uses only some cells of a block.
     state_bytes
-        Bytes of the files with the state of queries after it.
+        Bytes of the files with the state of queries after the batch.
     """
 
     batch: int
     seconds: float
-    points: int
-    matches: int
-    checks: int
-    operations: int
-    quarantined: Mapping[tuple[str, str], int]
-    plan: int
-    busy: tuple[float, ...]
-    received: tuple[int, ...]
-    loads: Mapping[int, int] = field(default_factory=dict)
-    asks: int = 0
-    late: int = 0
+    plan_version: int
+    busy_s: tuple[float, ...]
+    points_by_executor: tuple[int, ...]
+    points_by_partition: Mapping[int, int] = field(default_factory=dict)
+    quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
     stages: Mapping[str, float] = field(default_factory=dict)
-    kept_points: int = 0
-    kept_bytes: int = 0
+    window_points: int = 0
+    window_bytes: int = 0
     state_bytes: int = 0
-
-    @classmethod
-    def of(
-        cls, epoch: Epoch, reports: Sequence[Report], stages: Mapping[str, float], after: Manifest
-    ) -> Progress:
-        """Add up the reports of a batch, and what it left."""
-        executed = [report for report in reports if isinstance(report, ExecutorReport)]
-        routed = [report for report in reports if isinstance(report, RouteReport)]
-        refused = sum(sum(r.faults.values()) for r in reports if isinstance(r, LedgerReport))
-        faults: Counter[tuple[str, str]] = Counter()
-        for report in reports:
-            if isinstance(report, RouteReport | LedgerReport):
-                faults.update(report.faults)
-        loads: Counter[int] = Counter()
-        for done in executed:
-            loads.update(done.loads)
-        pieces = [kept.piece for some in after.blocks.values() for kept in some]
-        by = {report.executor: report for report in executed}
-        of_each = [by.get(m) for m in range(epoch.plan.executors)]
-        return cls(
-            epoch.batch,
-            sum(stages.values()),
-            sum(report.points for report in routed),
-            sum(report.matches for report in executed),
-            sum(report.checks for report in executed),
-            sum(report.operations for report in routed) - refused,
-            dict(faults),
-            epoch.plan.version,
-            tuple(report.busy if report else 0.0 for report in of_each),
-            tuple(report.points if report else 0 for report in of_each),
-            dict(loads),
-            sum(report.asks for report in routed),
-            sum(report.late for report in reports if isinstance(report, StateReport)),
-            dict(stages),
-            sum(piece.points for piece in pieces),
-            sum(piece.meta.size * piece.points // piece.meta.rows for piece in pieces),
-            sum(file.size for file in {s.file for some in after.states.values() for s in some}),
-        )
 
     @property
     def balance(self) -> float:
-        """Balance efficiency: mean work over the most loaded executor's work, 1 is perfect."""
-        most = max(self.busy, default=0.0)
-        return sum(self.busy) / len(self.busy) / most if most else 1.0
+        """Balance efficiency: mean work of the executors over the largest; 1 is perfect."""
+        most = max(self.busy_s, default=0.0)
+        return sum(self.busy_s) / len(self.busy_s) / most if most else 1.0
+
+    @property
+    def points_per_second(self) -> float:
+        """Points over seconds."""
+        return self.points / self.seconds if self.seconds else 0.0
 
 
 Observer = Callable[[Progress, Plan, Sequence[Logged]], None]
-"""Hears of every batch that is done: its progress, its plan, and what was decided after it."""
+"""Called after each batch with its progress, the plan, and the decisions made after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """The state of a run.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status(Counts):
+    """The state of a run, with its counts since this start.
 
     Attributes
     ----------
     active
         Whether it is running.
-    policy, executors, round, partitions
-        Who divides the work, among how many, in which round, into how many partitions.
-    batches, points, matches, operations, asks, late
-        So far, since this start.
+    policy, executors, partitions, round
+        The policy, the size of its plan, and the current round.
+    batches
+        Batches done since this start.
     quarantined
-        Bad rows so far by kind and reason.
+        Rejected rows since this start, by kind and reason.
     last
-        The last batch.
+        The last batch; None before the first.
     decisions
         The last decisions with their reasons.
     """
@@ -147,35 +140,24 @@ class Status:
     active: bool
     policy: str
     executors: int
-    round: int
     partitions: int
+    round: int
     batches: int
-    points: int
-    matches: int
-    operations: int
-    quarantined: Mapping[tuple[str, str], int]
-    last: Progress | None
-    decisions: tuple[Logged, ...] = field(default=())
-    asks: int = 0
-    late: int = 0
+    quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    last: Progress | None = None
+    decisions: tuple[Logged, ...] = ()
 
     def __str__(self) -> str:
         state = "running" if self.active else "stopped"
         lines = [
             f"{self.policy}, {state}: {self.executors} executors, {self.partitions} partitions, "
             f"round {self.round}",
-            f"{self.batches} batches, {self.points:,} points, {self.matches:,} results, "
-            f"{self.operations:,} query operations",
+            ", ".join(filter(None, [f"{self.batches} batches", self.counts_text()])),
         ]
-        if self.asks:
-            lines.append(f"{self.asks:,} snapshot queries answered")
-        if self.late:
-            lines.append(f"{self.late:,} points too late for their windows")
         if self.last:
-            rate = self.last.points / self.last.seconds if self.last.seconds else 0.0
             lines.append(
                 f"batch {self.last.batch}: {self.last.points:,} points in {self.last.seconds:.2f} s"
-                f" ({rate:,.0f} points/s), balance {self.last.balance:.2f}"
+                f" ({self.last.points_per_second:,.0f} points/s), balance {self.last.balance:.2f}"
             )
         lines += [
             f"quarantined: {count:,} x {kind}: {reason}"
@@ -194,24 +176,23 @@ class Totals:
     """Adds up the batches of a run."""
 
     def __init__(self) -> None:
-        self.sums: Counter[str] = Counter()
+        self.batches = 0
+        self.counts = Counts()
         self.quarantined: Counter[tuple[str, str]] = Counter()
         self.last: Progress | None = None
 
     def add(self, progress: Progress) -> None:
-        """Count a batch."""
-        self.sums.update(
-            batches=1,
-            points=progress.points,
-            matches=progress.matches,
-            operations=progress.operations,
-            asks=progress.asks,
-            late=progress.late,
-        )
+        """Add a batch."""
+        self.batches += 1
+        self.counts += progress
         self.quarantined.update(progress.quarantined)
         self.last = progress
 
     def so_far(self) -> dict[str, Any]:
-        """Return the sums by name."""
-        names = ("batches", "points", "matches", "operations", "asks", "late")
-        return {name: self.sums[name] for name in names} | {"quarantined": dict(self.quarantined)}
+        """Return the totals as arguments of :class:`Status`."""
+        return {
+            **self.counts.counts(),
+            "batches": self.batches,
+            "quarantined": dict(self.quarantined),
+            "last": self.last,
+        }

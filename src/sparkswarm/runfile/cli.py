@@ -173,12 +173,12 @@ class _Voice:
         """Hear of a batch; without a terminal the engine's own log lines say it."""
         if self._update is None:
             return
-        rate = progress.points / progress.seconds if progress.seconds else 0.0
         changes = [d for d in decisions if " into " in d.what]
         self._last = str(changes[-1]) if changes else self._last
         line = (
             f"batch {progress.batch}: {progress.points:,} points in {progress.seconds:.2f} s "
-            f"({rate:,.0f}/s), balance {progress.balance:.2f}, {len(plan.partitions):,} partitions"
+            f"({progress.points_per_second:,.0f}/s), balance {progress.balance:.2f}, "
+            f"{len(plan.partitions):,} partitions"
         )
         self._update(f"{line}\n{self._last}" if self._last else line)
 

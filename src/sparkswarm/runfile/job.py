@@ -168,7 +168,7 @@ def status_json(status: Status) -> dict[str, Any]:
         "points": status.points,
         "results": status.matches,
         "operations": status.operations,
-        "snapshot_queries": status.asks,
+        "snapshot_queries": status.snapshot_queries,
         "late": status.late,
         "quarantined": [
             {"kind": kind, "reason": reason, "rows": rows}
@@ -182,7 +182,7 @@ def status_json(status: Status) -> dict[str, Any]:
             "points": last.points,
             "results": last.matches,
             "balance": last.balance,
-            "busy": list(last.busy),
+            "busy": list(last.busy_s),
         },
         "decisions": [
             {"round": d.round, "what": d.what, "reason": d.reason} for d in status.decisions

@@ -38,7 +38,6 @@ class Handle:
             executors=plan.executors,
             round=run.planner.round,
             partitions=len(plan.partitions),
-            last=run.totals.last,
             decisions=tuple(self.decisions()[-5:]),
             **run.totals.so_far(),
         )
@@ -129,7 +128,7 @@ class Handle:
         from sparkswarm.observe.html import plot
 
         last = self._run.totals.last
-        return plot(self.plan(), last.busy if last else ())
+        return plot(self.plan(), last.busy_s if last else ())
 
     def _repr_html_(self) -> str:
         """Return the state of the run and its plan, for notebooks."""

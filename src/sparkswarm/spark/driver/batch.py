@@ -14,7 +14,8 @@ from __future__ import annotations
 import pickle
 import time
 import uuid
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -24,13 +25,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from sparkswarm.apps.application import Moment
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import StoreError
-from sparkswarm.observe.progress import Progress
+from sparkswarm.observe.progress import Counts, Progress
 from sparkswarm.spark.driver.layout import Form
 from sparkswarm.spark.driver.planner import Planner
 from sparkswarm.spark.session import settings_for_a_while
 from sparkswarm.spark.task_input import (
     Briefing,
     ExecutorReport,
+    LedgerReport,
     Report,
     Reports,
     RouteReport,
@@ -145,7 +147,7 @@ class Batches:
         self._epochs.commit(self._last)
         self._planner.digest(briefing.control, executed)
         clock.lap("commit")
-        return Progress.of(epoch, reports, clock.laps, manifest)
+        return progress_of(epoch, reports, clock.laps, manifest)
 
     def _answer(self, routed: DataFrame, briefing: Briefing, sinks: Sinks) -> None:
         """Answer the snapshot queries of the batch, if there are any."""
@@ -270,3 +272,43 @@ class Batches:
             epoch.plan.executors, self._reports.accumulator,
         )  # fmt: skip
         return replace(briefing, epoch=replace(epoch, manifest=manifest), news=news)
+
+
+def progress_of(
+    epoch: Epoch, reports: Sequence[Report], stages: Mapping[str, float], after: Manifest
+) -> Progress:
+    """Add up the reports of a batch, and what it left."""
+    executed = {r.executor: r for r in reports if isinstance(r, ExecutorReport)}
+    routed = [r for r in reports if isinstance(r, RouteReport)]
+    refused = sum(sum(r.faults.values()) for r in reports if isinstance(r, LedgerReport))
+    counts = Counts(
+        points=sum(r.points for r in routed),
+        matches=sum(r.matches for r in executed.values()),
+        checks=sum(r.checks for r in executed.values()),
+        operations=sum(r.operations for r in routed) - refused,
+        snapshot_queries=sum(r.asks for r in routed),
+        late=sum(r.late for r in reports if isinstance(r, StateReport)),
+    )
+    faults: Counter[tuple[str, str]] = Counter()
+    for report in reports:
+        if isinstance(report, RouteReport | LedgerReport):
+            faults.update(report.faults)
+    loads: Counter[int] = Counter()
+    for done in executed.values():
+        loads.update(done.loads)
+    pieces = [kept.piece for some in after.blocks.values() for kept in some]
+    of_each = [executed.get(m) for m in range(epoch.plan.executors)]
+    return Progress(
+        **counts.counts(),
+        batch=epoch.batch,
+        seconds=sum(stages.values()),
+        plan_version=epoch.plan.version,
+        busy_s=tuple(r.busy if r else 0.0 for r in of_each),
+        points_by_executor=tuple(r.points if r else 0 for r in of_each),
+        points_by_partition=dict(loads),
+        quarantined=dict(faults),
+        stages=dict(stages),
+        window_points=sum(piece.points for piece in pieces),
+        window_bytes=sum(piece.meta.size * piece.points // piece.meta.rows for piece in pieces),
+        state_bytes=sum(f.size for f in {s.file for some in after.states.values() for s in some}),
+    )
