@@ -24,7 +24,14 @@ from sparkswarm.errors import (
 
 if TYPE_CHECKING:
     from sparkswarm.apps.aggregates.application import Aggregates
-    from sparkswarm.apps.application import Advanced, Application, Each, Moment, Pairs, Stateful
+    from sparkswarm.apps.application import (
+        Application,
+        Moment,
+        PairFunction,
+        Pairs,
+        Stateful,
+        StateUpdate,
+    )
     from sparkswarm.apps.subscriptions.application import Subscriptions
     from sparkswarm.spark.columns import PointColumns, QueryColumns
     from sparkswarm.spark.engine import Swarm
@@ -34,20 +41,19 @@ if TYPE_CHECKING:
     from sparkswarm.window.windows import Count, Size, Sliding, Tumbling
 
 __all__ = [
-    "Advanced",
     "Aggregates",
     "Application",
     "ApplicationError",
     "ConfigError",
     "ConsoleSink",
     "Count",
-    "Each",
     "GeometryError",
     "Handle",
     "InputError",
     "MemorySink",
     "Moment",
     "NoopSink",
+    "PairFunction",
     "Pairs",
     "ParquetSink",
     "PlanError",
@@ -57,6 +63,7 @@ __all__ = [
     "Size",
     "Sliding",
     "SparkswarmError",
+    "StateUpdate",
     "Stateful",
     "StoreError",
     "Subscriptions",
@@ -76,7 +83,14 @@ _LAZY = {
     name: f"sparkswarm.{module}"
     for module, names in {
         "apps.aggregates.application": ("Aggregates",),
-        "apps.application": ("Advanced", "Application", "Each", "Moment", "Pairs", "Stateful"),
+        "apps.application": (
+            "Application",
+            "Moment",
+            "PairFunction",
+            "Pairs",
+            "StateUpdate",
+            "Stateful",
+        ),
         "apps.subscriptions.application": ("Subscriptions",),
         "spark.columns": ("PointColumns", "QueryColumns"),
         "spark.engine": ("Swarm",),
@@ -89,7 +103,7 @@ _LAZY = {
 }
 """Where the names are that need pyspark or pyarrow, which are slow to import."""
 
-_RENAMED: dict[str, str] = {}
+_RENAMED: dict[str, str] = {"Advanced": "StateUpdate", "Each": "PairFunction"}
 """Public names of earlier versions, and what they are called now."""
 
 # Type checkers read the imports above; this would let them believe in any name.

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkswarm.apps.application import Application, Each
+from sparkswarm.apps.application import Application, PairFunction
 from sparkswarm.apps.subscriptions.application import Subscriptions
 
 SIDE = 16
@@ -258,5 +258,7 @@ SCENARIOS = (
     _subscriptions("subscriptions", 1, _subscription),
     _subscriptions("subscriptions that ask for nothing", 2, _nothing),
     _circles("a class of one's own", 3, Circles()),
-    _circles("a function of one's own", 4, Each(is_in_circle, Circles.query_columns, ["colour"])),
+    _circles(
+        "a function of one's own", 4, PairFunction(is_in_circle, Circles.query_columns, ["colour"])
+    ),
 )

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from sparkswarm.apps.aggregates.application import Aggregates
 from sparkswarm.apps.aggregates.specs import QUERY_COLUMNS
-from sparkswarm.apps.application import NO_WATERMARK, Application, Each, Moment, Pairs, Stateful
+from sparkswarm.apps.application import (
+    NO_WATERMARK,
+    Application,
+    Moment,
+    PairFunction,
+    Pairs,
+    Stateful,
+)
 from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.errors import ConfigError, InputError
 
@@ -40,7 +47,7 @@ from .aggregate_streams import (
 )
 
 SCHEMA = points_table([]).schema
-APP = Aggregates(["speed", "load"]).prepared(SCHEMA)
+APP = Aggregates(["speed", "load"]).bind(SCHEMA)
 FAR = 10**9
 
 
@@ -52,7 +59,7 @@ def collected(app: Aggregates, queries: dict[int, Query], points: list[Point]) -
         assert not queries
         return app.advance([], [], Moment(NO_WATERMARK, NO_WATERMARK)).state
     assert app.match(built, points_table(points), pairs).all()
-    assert app.keeps(built).all()
+    assert app.collects(built).all()
     return app.collect(built, points_table(points), pairs)
 
 
@@ -75,7 +82,7 @@ class Places:
             mine = [(of_cells(table, cells), due) for table, due in self._tables]
             fresh = [of_cells(table, cells) for table in self._rng.sample(new, len(new))]
             if self._rng.random() < 0.5:
-                fresh = [APP.combined(fresh)]
+                fresh = [APP.combine(fresh)]
             is_due = any(due is not None and due <= moment.watermark for _, due in mine)
             joins = is_due or not self._appends or self._rng.random() < 0.2
             result = APP.advance([table for table, _ in mine] if joins else [], fresh, moment)
@@ -137,7 +144,7 @@ def some_points(**columns: Any) -> pa.Table:
 
 def kept_of(app: Aggregates, built: Any, points: pa.Table, pairs: Pairs) -> Pairs:
     """Return the pairs that match and are kept."""
-    keep = app.match(built, points, pairs) & app.keeps(built)[pairs.queries]
+    keep = app.match(built, points, pairs) & app.collects(built)[pairs.queries]
     return Pairs(pairs.points[keep], pairs.queries[keep])
 
 
@@ -156,7 +163,7 @@ def test_some_queries_ask_for_points_and_some_for_aggregates():
     rows = [ASKS_FOR_POINTS, ("sum(load)", "10 us", None), ASKS_FOR_POINTS, COUNTING]
     built = APP.build(asking(*rows))
     points = some_points(load=[5, 7, 9])
-    assert APP.keeps(built).tolist() == [False, True, False, True]
+    assert APP.collects(built).tolist() == [False, True, False, True]
     assert APP.match(built, points, crossed(3, 4)).all()
     which = Pairs(np.array([0, 1, 2]), np.array([1, 1, 3]))
     told = told_of(APP, APP.collect(built, points, which))
@@ -170,7 +177,7 @@ def test_collecting_nothing_is_a_state_without_rows():
     built = APP.build(asking(COUNTING))
     nothing = APP.collect(built, some_points(load=[1]), Pairs(*np.empty((2, 0), np.int64)))
     assert nothing.num_rows == 0
-    assert APP.combined([nothing, nothing]).num_rows == 0
+    assert APP.combine([nothing, nothing]).num_rows == 0
     told = APP.advance([nothing], [nothing], Moment(0, FAR))
     assert (told.summaries.num_rows, told.state.num_rows, told.late, told.due) == (0, 0, 0, None)
     assert told.summaries.schema == APP.summary_schema
@@ -195,13 +202,13 @@ def subscribing(*wheres: str | None) -> dict[str, pa.Array]:
 
 
 def test_the_application_within_decides_what_is_counted():
-    app = Aggregates(["load"], of=SUBSCRIPTIONS).prepared(SCHEMA)
+    app = Aggregates(["load"], of=SUBSCRIPTIONS).bind(SCHEMA)
     wheres = ["kind = 'taxi'", None, "load > 5", "kind = 'bus'"]
     queries = asking(
         ("count, sum(load)", "10 us", None), COUNTING, ASKS_FOR_POINTS, COUNTING,
         **subscribing(*wheres),
     )  # fmt: skip
-    assert app.refuse(queries) == [None] * 4
+    assert app.reject(queries) == [None] * 4
     built = app.build(queries)
     points = some_points(kind=["taxi", "taxi", "car"], load=[3, 8, 10])
     pairs = crossed(3, 4)
@@ -217,9 +224,9 @@ def test_the_application_within_decides_what_is_counted():
 
 
 def test_queries_for_points_are_built_where_the_application_within_needs_it():
-    app = Aggregates(of=SUBSCRIPTIONS).prepared(SCHEMA)
+    app = Aggregates(of=SUBSCRIPTIONS).bind(SCHEMA)
     built = app.build(asking(ASKS_FOR_POINTS, **subscribing("load > 5")))
-    assert app.keeps(built).tolist() == [False]
+    assert app.collects(built).tolist() == [False]
     assert app.match(built, some_points(load=[5, 6]), crossed(2, 1)).tolist() == [False, True]
     assert app.build(asking(ASKS_FOR_POINTS, **subscribing(None))) is None
     counting = app.build(asking(COUNTING, **subscribing(None)))
@@ -238,7 +245,7 @@ class Wants(Application):
     def __init__(self, ready: bool = False) -> None:
         self.ready = ready
 
-    def prepared(self, points: pa.Schema) -> Application:
+    def bind(self, points: pa.Schema) -> Application:
         if "kind" not in points.names:
             raise InputError("points have no kind")
         return Wants(ready=True)
@@ -253,8 +260,8 @@ class Wants(Application):
 def test_the_application_within_is_prepared_too():
     raw = Aggregates(["load"], of=Wants())
     with pytest.raises(InputError, match="points have no kind"):
-        raw.prepared(SCHEMA)
-    app = raw.prepared(SCHEMA.append(pa.field("kind", pa.string())))
+        raw.bind(SCHEMA)
+    app = raw.bind(SCHEMA.append(pa.field("kind", pa.string())))
     assert app.match(app.build(asking(COUNTING)), some_points(load=[1]), crossed(1, 1)).all()
     assert raw.of.ready is False, "what was given is left as it was"
 
@@ -263,7 +270,7 @@ def test_the_application_within_is_prepared_too():
 
 
 def test_queries_are_refused_with_a_reason():
-    app = Aggregates(["load"], of=SUBSCRIPTIONS).prepared(SCHEMA)
+    app = Aggregates(["load"], of=SUBSCRIPTIONS).bind(SCHEMA)
     rows = [
         COUNTING,
         ASKS_FOR_POINTS,
@@ -276,7 +283,7 @@ def test_queries_are_refused_with_a_reason():
         ("nonsense", "5 s", None),
     ]
     wheres = [None] * 6 + ["load >"] * 2 + ["load > 1"]
-    reasons = app.refuse(asking(*rows, **subscribing(*wheres)))
+    reasons = app.reject(asking(*rows, **subscribing(*wheres)))
     null = "a query needs an aggregate and a window, one is null"
     assert reasons[:5] == [None, None, null, null, null]
     assert reasons[5] == "'sum(speed)' is about a column that is not aggregated; there are load"
@@ -286,7 +293,7 @@ def test_queries_are_refused_with_a_reason():
 
 
 def test_nothing_is_refused_of_no_queries():
-    assert APP.refuse(asking(COUNTING).slice(1)) == []
+    assert APP.reject(asking(COUNTING).slice(1)) == []
 
 
 @pytest.mark.parametrize(
@@ -294,9 +301,13 @@ def test_nothing_is_refused_of_no_queries():
     [
         ({"columns": "speed"}, r"must be a list of names, got 'speed'"),
         ({"of": Aggregates()}, "keeps state itself"),
-        ({"of": Each(lambda p, q: True, {"window": "STRING"})}, r"Each has columns .*\['window'\]"),
-        ({"delay": "soon"}, "'soon' is no duration"),
-        ({"delay": "-5 s"}, "is no duration"),
+        (
+            {"of": PairFunction(lambda p, q: True, {"window": "STRING"})},
+            r"PairFunction has columns .*\['window'\]",
+        ),
+        ({"delay": "5 s"}, r"delay was renamed to watermark_delay"),
+        ({"watermark_delay": "soon"}, "'soon' is no duration"),
+        ({"watermark_delay": "-5 s"}, "is no duration"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(arguments, message):
@@ -308,7 +319,7 @@ def test_settings_that_make_no_sense_are_refused(arguments, message):
     ("delay", "waits"), [("0 s", 0), ("0 seconds", 0), ("10 seconds", 10_000_000)]
 )
 def test_the_delay_is_a_duration_or_none_at_all(delay, waits):
-    assert Aggregates(delay=delay).delay == waits
+    assert Aggregates(watermark_delay=delay).watermark_delay == waits
 
 
 @pytest.mark.parametrize(
@@ -322,13 +333,13 @@ def test_the_delay_is_a_duration_or_none_at_all(delay, waits):
 )
 def test_points_that_will_not_do_are_refused(columns, schema, message):
     with pytest.raises(InputError, match=message):
-        Aggregates(columns).prepared(schema)
+        Aggregates(columns).bind(schema)
 
 
 def test_before_it_is_prepared_it_cannot_serve():
     app = Aggregates(["load"])
     for use in (lambda: app.summary_schema, lambda: app.build(asking(COUNTING))):
-        with pytest.raises(ConfigError, match="not known yet: see prepared"):
+        with pytest.raises(ConfigError, match="not known yet: see bind"):
             use()
 
 
@@ -336,18 +347,18 @@ def test_before_it_is_prepared_it_cannot_serve():
 
 
 def test_it_travels():
-    app = pickle.loads(pickle.dumps(Aggregates(["load"], "5 s", SUBSCRIPTIONS).prepared(SCHEMA)))
+    app = pickle.loads(pickle.dumps(Aggregates(["load"], "5 s", SUBSCRIPTIONS).bind(SCHEMA)))
     assert isinstance(app, Stateful)
-    assert app.delay == 5_000_000
+    assert app.watermark_delay == 5_000_000
     assert app.summary_schema.names[-1] == "max_load"
     built = app.build(asking(COUNTING, **subscribing("load > 5")))
     assert app.match(built, some_points(load=[5, 6]), crossed(2, 1)).tolist() == [False, True]
 
 
 def test_a_column_named_twice_is_aggregated_once():
-    app = Aggregates(["load", "load"]).prepared(SCHEMA)
+    app = Aggregates(["load", "load"]).bind(SCHEMA)
     assert len(app.summary_schema.names) == len(set(app.summary_schema.names))
 
 
 def test_measures_are_whole_where_the_column_is():
-    assert Aggregates(["speed", "load"]).prepared(SCHEMA).measures == MEASURES
+    assert Aggregates(["speed", "load"]).bind(SCHEMA).measures == MEASURES

@@ -54,7 +54,7 @@ def all_pairs(points: pa.Table, queries: pa.Table) -> Pairs:
 def decide(app: Subscriptions, points: pa.Table, rows: list[dict[str, Any]]) -> list[list[bool]]:
     """Return for each point, of each query, whether they match."""
     queries = queries_of(rows)
-    assert not any(app.refuse(queries))
+    assert not any(app.reject(queries))
     built, pairs = app.build(queries), all_pairs(points, queries)
     answers = app.match(built, points, pairs)
     assert answers.dtype == np.bool_
@@ -393,7 +393,7 @@ def test_bytes_that_are_no_text_stop_nothing() -> None:
     assert matching(APP, points, where="kind >= 'flood'") == [0, 1, 2]
     queries = queries_of([{}] * 4).set_column(1, "where", broken)
     lists = pa.ListArray.from_arrays([0, 1, 2, 3, 4], broken)
-    refused = APP.refuse(queries.set_column(2, "all_of", lists))
+    refused = APP.reject(queries.set_column(2, "all_of", lists))
     assert refused[0] == "where: unexpected '\ufffd' at 7"
     assert refused[2] == "where: unknown column 'flood' at 1 (there are speed, kind, active, seen)"
     assert refused[3] == "all_of: a word is null or empty"
@@ -409,7 +409,7 @@ def test_a_lot_without_predicates_is_not_built() -> None:
     assert APP.build(queries_of([*rows, {"any_of": ["a"]}])) is not None
     lacking = pa.table({"id": [1], **{name: pa.nulls(1) for name in APP.query_columns}})
     assert APP.build(lacking) is None
-    assert APP.refuse(lacking) == [None]
+    assert APP.reject(lacking) == [None]
 
 
 def test_columns_are_not_looked_at_where_no_query_asks() -> None:
@@ -464,7 +464,7 @@ def test_queries_are_refused_with_a_reason() -> None:
         {"where": "speed >", "all_of": [None]},
         {},
     ]
-    assert APP.refuse(queries_of(rows)) == [
+    assert APP.reject(queries_of(rows)) == [
         "where: unknown column 'sped' at 1 (did you mean speed?)",
         "where: expected a literal at 9",
         None,
@@ -473,7 +473,7 @@ def test_queries_are_refused_with_a_reason() -> None:
         "where: expected a literal at 8",
         None,
     ]
-    wordless = Subscriptions(KINDS).refuse(queries_of([{"all_of": ["a"]}, {"all_of": []}]))
+    wordless = Subscriptions(KINDS).reject(queries_of([{"all_of": ["a"]}, {"all_of": []}]))
     assert wordless == [
         "all_of: points have no keywords; name their column in Subscriptions",
         None,
@@ -514,9 +514,9 @@ def test_columns_of_other_types_are_refused() -> None:
     with pytest.raises(InputError, match="column text of the points has the keywords"):
         matching(APP, points_of(text=[5]), any_of=["a"])
     with pytest.raises(InputError, match="column where must be a text"):
-        APP.refuse(queries_of([{}]).set_column(1, "where", pa.array([5])))
+        APP.reject(queries_of([{}]).set_column(1, "where", pa.array([5])))
     with pytest.raises(InputError, match="column any_of must be a list of texts"):
-        APP.refuse(queries_of([{}]).set_column(3, "any_of", pa.array(["a"])))
+        APP.reject(queries_of([{}]).set_column(3, "any_of", pa.array(["a"])))
 
 
 def test_it_travels() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparkswarm import Aggregates, Count, Each, Size, Sliding, Subscriptions, Tumbling
+from sparkswarm import Aggregates, Count, PairFunction, Size, Sliding, Subscriptions, Tumbling
 from sparkswarm.runfile.parts import Output
 from sparkswarm.runfile.reader import parse_run_file
 
@@ -19,11 +19,11 @@ def is_multiple(point, query):
     return point["id"] % query["factor"] == 0
 
 
-multiples = Each(is_multiple, {"factor": "LONG"})
+multiples = PairFunction(is_multiple, {"factor": "LONG"})
 not_callable = 3
 
 
-class Nearby(Each):
+class Nearby(PairFunction):
     """An application with arguments, to be named in a file."""
 
     def __init__(self, radius, names=()):
@@ -51,7 +51,7 @@ def test_aggregates_of_subscriptions_from_a_file():
         "[application.of]\nkind = 'subscriptions'\n[application.of.columns]\nkind = 'text'"
     )
     assert isinstance(run.application, Aggregates)
-    assert (run.application.columns, run.application.delay) == (("speed",), 4_000_000)
+    assert (run.application.columns, run.application.watermark_delay) == (("speed",), 4_000_000)
     assert run.application.of.point_columns == ("kind",)
     assert (run.sink, run.summaries, run.answers) == (Output("noop"), Output("noop"), None)
 
@@ -135,7 +135,11 @@ def test_a_mistake_is_named_with_its_line_and_what_is_allowed(line):
         (f"{AGGREGATES}[application.of]\nkind = 'aggregates'", 10, "keeps state itself"),
         (f"{AGGREGATES}[application.of]\nknd = 'aggregates'", 13, "did you mean kind?"),
         ('[summaries]\nkind = "parquet"', 6, "[summaries] path is missing"),
-        (f"{OWN}:multiples'\narguments = {{ a = 1 }}", 7, "is Each, and no class that could be c"),
+        (
+            f"{OWN}:multiples'\narguments = {{ a = 1 }}",
+            7,
+            "is PairFunction, and no class that could be c",
+        ),
         (f"{OWN}:Nearby'\narguments = {{ radius = -1 }}", 7, "ValueError: a radius is not"),
         (
             f"{OWN}:is_multiple'\narguments = {{ point = {{ id = 4 }}, query = {{ factor = 2 }} }}",

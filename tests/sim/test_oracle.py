@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sparkswarm.apps.application import Each
+from sparkswarm.apps.application import PairFunction
 from sparkswarm.geometry import Bounds, CellRect, Grid
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.sim.clock import Clock
@@ -109,7 +109,7 @@ def is_liked(point: dict[str, object], query: dict[str, object]) -> bool:
 
 
 COLOUR = pa.schema({"colour": pa.string()})
-LIKED = Matching(Each(is_liked, {"colour": "STRING"}, ["colour"]), COLOUR, COLOUR)
+LIKED = Matching(PairFunction(is_liked, {"colour": "STRING"}, ["colour"]), COLOUR, COLOUR)
 RED = POINT._replace(details=("red",))
 
 

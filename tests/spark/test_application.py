@@ -20,8 +20,8 @@ from sparkswarm import (
     Application,
     ApplicationError,
     ConfigError,
-    Each,
     MemorySink,
+    PairFunction,
     Subscriptions,
     Swarm,
     SwarmConfig,
@@ -43,7 +43,7 @@ class Circles(Application):
     query_columns = {"radius": "DOUBLE", "colours": "ARRAY<STRING>"}  # noqa: RUF012
     point_columns = ("colour",)
 
-    def refuse(self, queries):
+    def reject(self, queries):
         radius = queries.column("radius").to_pylist()
         return [None if r is None or r >= 0 else "negative radius" for r in radius]
 
@@ -230,7 +230,7 @@ def test_an_application_decides_while_partitions_move_split_merge_and_are_shared
 def test_a_plain_function_of_a_point_and_a_query_will_do(spark, tmp_path):
     scene, memory = Scene(2, batches=2, points=100), MemorySink()
     scene.refused = 0
-    application = Each(circle, Circles.query_columns, ["colour"])
+    application = PairFunction(circle, Circles.query_columns, ["colour"])
     run(spark, tmp_path, scene, application, memory)
     wanted = Scene(2, batches=2, points=100).expected
     # Without refuse, a negative radius is one in which no point lies.
@@ -280,7 +280,7 @@ def test_an_application_that_answers_nonsense_is_named(spark, tmp_path):
     ],
 )
 def test_columns_that_cannot_be_are_refused(spark, tmp_path, queries, points, words):
-    application = Each(circle, queries, points)
+    application = PairFunction(circle, queries, points)
     with pytest.raises(ConfigError, match=words):
         run(spark, tmp_path, Scene(5, batches=1), application, MemorySink())
 

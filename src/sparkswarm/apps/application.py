@@ -1,37 +1,41 @@
-"""What an application is: the part of a spatial service that is not load balancing.
+"""The interface between the engine and an application: which points match which queries.
 
-Owns the one interface between the engine and whatever is matched. An application knows nothing
-of partitions, executors or Spark. The engine stores queries by their rectangles, finds for every
-point the queries whose rectangle contains it, and asks the application which of these pairs
-count. A circle or a polygon is a rectangle around it and a closer look.
+Owns :class:`Application`, its extension :class:`Stateful`, and :class:`PairFunction`, the simplest
+application. An application knows nothing of partitions, executors or Spark. The engine stores
+queries by their rectangles, finds the queries whose rectangle contains a point, and asks the
+application which of these pairs match. A circle or a polygon is a query with a bounding rectangle
+and a further test.
 
-A :class:`Stateful` application also keeps something for each query. The engine stores it with the
-query, moves it along, and knows of it only whose it is.
+A stateful application also keeps rows of state for each query. The engine stores them, moves them
+with the query's partition, and reads nothing in them but the query they belong to.
 
-Tables come by column, whole lots at a time: an application that works on columns is as fast as
-its libraries, one that loops over rows as slow as Python.
+Tables come column by column, many rows at a time: an application that works on whole columns is
+as fast as the libraries it uses, one that loops over rows is as slow as Python.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparkswarm.errors import ConfigError
+
 
 class Pairs(NamedTuple):
-    """Points that lie in the rectangles of queries.
+    """Pairs of a point and a query whose rectangle contains it.
 
     Attributes
     ----------
     points
-        For each pair the point, by its row in the table of points.
+        Of each pair, the point: its row in the table of points.
     queries
-        For each pair the query, by its row in the table that ``build`` was given.
+        Of each pair, the query: its row in the table that ``build`` was given.
     """
 
     points: npt.NDArray[np.int64]
@@ -47,38 +51,56 @@ class Application(ABC):
     Attributes
     ----------
     query_columns
-        Columns that a query has beside its id, its rectangle and its expiry: names and types as
-        in Spark's DDL, such as ``{"radius": "DOUBLE"}``. They are stored with the query. A
-        stream or table of queries may lack some of them: they are null then.
+        Columns of a query besides its id, rectangle and expiry: names and types as in Spark's
+        DDL, such as ``{"radius": "DOUBLE"}``. They are stored with the query. A stream or table
+        of queries may lack some of them; they are then null.
     point_columns
-        Columns of the points that matching needs, beside ``id``, ``x``, ``y`` and ``time``.
+        Columns of the points that matching needs, besides ``id``, ``x``, ``y`` and ``time``.
     """
 
     query_columns: Mapping[str, str] = {}
     point_columns: Sequence[str] = ()
 
-    def prepared(self, points: pa.Schema) -> Application:
-        """Return the application for points with these columns; by default it is the same.
+    _renamed: ClassVar[Mapping[str, str]] = {"prepared": "bind", "refuse": "reject"}
 
-        Called once when a run starts. Raise an :class:`~sparkswarm.errors.InputError` where a
-        column will not do.
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._check_names(vars(cls))
+
+    @classmethod
+    def _check_names(cls, names: Mapping[str, Any]) -> None:
+        """Raise ConfigError if a method or an attribute has its name of an earlier version."""
+        for old, new in cls._renamed.items():
+            if old in names:
+                raise ConfigError(f"{cls.__name__}.{old}: {old} was renamed to {new}")
+
+    @property
+    def stateful(self) -> Stateful | None:
+        """The same application if it keeps state, else None."""
+        return None
+
+    def bind(self, points: pa.Schema) -> Application:
+        """Return the application for points with these columns; by default itself.
+
+        Called once when a run starts. Raise an :class:`~sparkswarm.errors.InputError` if a
+        column is missing or has an unusable type.
         """
         return self
 
-    def refuse(self, queries: pa.Table) -> Sequence[str | None]:
-        """Say of each new query why it cannot be served, or None where it can.
+    def reject(self, queries: pa.Table) -> Sequence[str | None]:
+        """Return for each new query the reason to reject it, or None to accept it.
 
-        What is refused goes to the quarantine with that reason. The table is that of
-        :meth:`build`.
+        Rejected queries go to the quarantine with that reason. The table has the columns of
+        that of :meth:`build`.
         """
         return [None] * queries.num_rows
 
     @abstractmethod
     def build(self, queries: pa.Table) -> Any:
-        """Prepare some queries for matching; what is returned is handed to :meth:`match`.
+        """Prepare queries for matching; the result is passed to :meth:`match`.
 
-        Called once for each lot of stored queries in a worker's life, and kept. Return None
-        where the rectangles alone decide: such a lot costs nothing further.
+        Called once per worker for each segment of stored queries; the result is cached. Return
+        None if the rectangles alone decide: :meth:`match` is then not called.
 
         Parameters
         ----------
@@ -89,7 +111,7 @@ class Application(ABC):
 
     @abstractmethod
     def match(self, built: Any, points: pa.Table, pairs: Pairs) -> npt.NDArray[np.bool_]:
-        """Say of each pair whether the point matches the query.
+        """Return for each pair whether the point matches the query.
 
         Parameters
         ----------
@@ -104,7 +126,7 @@ class Application(ABC):
 
 
 NO_WATERMARK = -(2**63)
-"""The watermark before anything was seen: nothing is late, nothing is due."""
+"""The watermark before the first event: no point is late, no window closes."""
 
 
 class Moment(NamedTuple):
@@ -125,20 +147,21 @@ class Moment(NamedTuple):
     watermark: int
 
 
-class Advanced(NamedTuple):
-    """What a batch makes of the state of some queries.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateUpdate:
+    """The effect of a batch on the state of some queries.
 
     Attributes
     ----------
     summaries
-        What there is to tell, of :attr:`Stateful.summary_schema`.
+        Rows for the sink of summaries, with the columns of :attr:`Stateful.summary_schema`.
     state
         The state after the batch.
     late
         How many points came too late, counted once for each query.
     due
-        The watermark at which there will be something to tell although nothing new came; None
-        where there never will be.
+        The watermark at which there will be summaries even if nothing new arrives; None if
+        there is no such watermark.
     """
 
     summaries: pa.Table
@@ -148,73 +171,86 @@ class Advanced(NamedTuple):
 
 
 class Stateful(Application):
-    """An application that keeps something for each query and tells a summary of it now and then.
+    """An application that keeps state for each query and emits summaries of it.
 
-    Its queries have one column more when they come to :meth:`build`, ``home``: a number that
-    says where the engine keeps the query's state. A table of state may have any columns, as long
-    as each row has the ``id`` and the ``home`` of its query, as ``build`` was given them. The
-    engine stores a table with its schema's metadata, and leaves out rows. It makes one of several
-    by :meth:`combined` alone.
+    The table that :meth:`build` gets has one more column, ``home``: a number that says where the
+    engine stores the query's state. A table of state may have any columns, provided that each row
+    has the ``id`` and the ``home`` of its query, as ``build`` was given them. The engine stores
+    such a table with its schema's metadata and may remove rows from it; it merges tables only with
+    :meth:`combine`.
 
     When a query is updated, registered again or unregistered, its state is dropped.
 
     Attributes
     ----------
-    delay
-        How many microseconds the watermark stays behind the latest time seen.
-    appends
-        Whether state may lie in several tables that are put together when something is due:
-        :meth:`advance` is then called for what is new alone, and less is written. What it
-        returns must not depend on how state was divided.
+    watermark_delay
+        How far the watermark stays behind the latest event time, in microseconds.
+    append_only
+        Whether a query's state may lie in several tables until something is due.
+        :meth:`advance` is then called with the new tables alone, and less is written. Its
+        result must not depend on how state is divided into tables.
     """
 
-    delay: int = 0
-    appends: bool = False
+    watermark_delay: int = 0
+    append_only: bool = False
+
+    _renamed: ClassVar[Mapping[str, str]] = {
+        **Application._renamed,
+        "keeps": "collects",
+        "combined": "combine",
+        "delay": "watermark_delay",
+        "appends": "append_only",
+    }
+
+    @property
+    def stateful(self) -> Stateful:
+        """The application itself."""
+        return self
 
     @property
     @abstractmethod
     def summary_schema(self) -> pa.Schema:
-        """The columns of what is told."""
+        """The columns of summaries."""
 
     @abstractmethod
-    def keeps(self, built: Any) -> npt.NDArray[np.bool_]:
-        """Say of each query whether its matches are kept; those of the others are results."""
+    def collects(self, built: Any) -> npt.NDArray[np.bool_]:
+        """Return for each query whether its matches go into its state instead of the results."""
 
     @abstractmethod
     def collect(self, built: Any, points: pa.Table, pairs: Pairs) -> pa.Table:
-        """Return what matched pairs, of queries that keep theirs, add to the state of these."""
+        """Return what matched pairs add to state; all are of queries that collect."""
 
     @abstractmethod
     def advance(
         self, state: Sequence[pa.Table], new: Sequence[pa.Table], moment: Moment
-    ) -> Advanced:
-        """Do what a batch does to the state of some queries.
+    ) -> StateUpdate:
+        """Apply a batch to the state of some queries.
 
         Parameters
         ----------
         state
-            What there is; maybe nothing.
+            The state so far; may be empty.
         new
-            What :meth:`collect` returned in this batch; maybe nothing.
+            What :meth:`collect` returned in this batch; may be empty.
         moment
             Where the batch stands in time.
         """
 
-    def combined(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Make one of several tables of state, at least one, so that less travels."""
+    def combine(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Return one table of state for several, at least one, to reduce what is shuffled."""
         return pa.concat_tables(tables)
 
 
-class Each(Application):
-    """A plain function of one point and one query, called for every pair.
+class PairFunction(Application):
+    """Matches with a plain Python function of one point and one query, called for every pair.
 
-    The quickest way to begin. A function of whole columns is a hundred times faster: write an
-    :class:`Application` when it matters.
+    The quickest way to start. A function of whole columns is about a hundred times faster: write
+    an :class:`Application` when speed matters.
 
     Parameters
     ----------
     function
-        Called with a point and a query, each a dictionary by column; says whether they match.
+        Called with a point and a query, each a dictionary by column; returns whether they match.
     query_columns, point_columns
         As in :class:`Application`.
     """
@@ -237,12 +273,12 @@ class Each(Application):
         self, built: list[dict[str, Any]], points: pa.Table, pairs: Pairs
     ) -> npt.NDArray[np.bool_]:
         """Call the function for every pair."""
-        chosen, where = np.unique(pairs.points, return_inverse=True)
+        chosen, position = np.unique(pairs.points, return_inverse=True)
         rows = points.take(pa.array(chosen)).to_pylist()
         return np.fromiter(
             (
                 bool(self._function(rows[point], built[query]))
-                for point, query in zip(where.tolist(), pairs.queries.tolist(), strict=True)
+                for point, query in zip(position.tolist(), pairs.queries.tolist(), strict=True)
             ),
             dtype=np.bool_,
             count=len(pairs.points),

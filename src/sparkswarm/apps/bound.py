@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ from pyspark import cloudpickle
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sparkswarm.apps.application import Advanced, Application, Moment, Pairs, Stateful
+from sparkswarm.apps.application import Application, Moment, Pairs, Stateful, StateUpdate
 from sparkswarm.errors import ApplicationError, ConfigError
 from sparkswarm.geometry import Grid
 from sparkswarm.store.queries import DETAILS, OPERATION_COLUMNS, PLAIN_NAMES, Queries
@@ -66,7 +66,8 @@ class BoundApplication:
 
         ``points`` are the columns of the points, as the application knows them.
         """
-        application = application.prepared(points)
+        application._check_names(vars(application))
+        application = application.bind(points)
         columns = application.query_columns
         double = set(PLAIN_NAMES.values()) & set(point_names.values())
         if double:
@@ -135,7 +136,7 @@ class BoundApplication:
     @property
     def stateful(self) -> Stateful | None:
         """The application, if it keeps something for each query."""
-        return self.application if isinstance(self.application, Stateful) else None
+        return self.application.stateful
 
     def build(self, queries: Queries, grid: Grid) -> Any:
         """Let the application prepare some queries."""
@@ -167,13 +168,14 @@ class BoundApplication:
 
     def advance(
         self, state: Sequence[pa.Table], new: Sequence[pa.Table], moment: Moment
-    ) -> Advanced:
+    ) -> StateUpdate:
         """Let the application make of state what a batch makes of it."""
         assert self.stateful is not None
         with user_code(self.application, "advance"):
             told = self.stateful.advance(state, new, moment)
-            told = told._replace(summaries=told.summaries.cast(self.stateful.summary_schema))
-        return told._replace(state=_checked(self.application, "advance", told.state))
+            summaries = told.summaries.cast(self.stateful.summary_schema)
+        state = _checked(self.application, "advance", told.state)
+        return replace(told, summaries=summaries, state=state)
 
     def rejections(self, queries: Queries) -> npt.NDArray[np.object_]:
         """Say of each query why the application cannot serve it, None where it can."""
@@ -188,8 +190,8 @@ class BoundApplication:
             readable = np.flatnonzero(good)
             table = self.queries(queries.take(readable))
         if table.num_rows:
-            with user_code(self.application, "refuse"):
-                reasons[readable] = np.array(self.application.refuse(table), dtype=object)
+            with user_code(self.application, "reject"):
+                reasons[readable] = np.array(self.application.reject(table), dtype=object)
         return reasons
 
     def snapshot_rejections(self, queries: Queries, grid: Grid) -> npt.NDArray[np.object_]:
@@ -198,7 +200,7 @@ class BoundApplication:
         if self.stateful and len(reasons):
             built = self.build(queries, grid)
             if built is not None:
-                reasons[self.stateful.keeps(built)] = KEPT_OVER_TIME
+                reasons[self.stateful.collects(built)] = KEPT_OVER_TIME
         return reasons
 
     def _is_readable(self, queries: Queries, number: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from sparkswarm.apps.application import Each
+from sparkswarm.apps.application import PairFunction
 from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.sim.matching import Matching
 from sparkswarm.sim.tuples import Details
@@ -83,7 +83,7 @@ def _some_words(luck: random.Random, most: int) -> tuple[str, ...]:
 
 
 def _circles() -> Theme:
-    application = Each(_is_in_circle, {"radius": "DOUBLE"})
+    application = PairFunction(_is_in_circle, {"radius": "DOUBLE"})
     radius = pa.schema({"radius": pa.float64()})
     return Theme(Matching(application, radius, pa.schema([])), _radius, lambda luck: ())
 

@@ -50,7 +50,7 @@ class Matching:
             )
         self._queries = pa.unify_schemas([_QUERIES, query_columns])
         self._points = pa.unify_schemas([_POINTS, point_columns])
-        self._application = application.prepared(self._points)
+        self._application = application.bind(self._points)
         self._built: dict[tuple[Operation, ...], Any] = {}
 
     def decide(

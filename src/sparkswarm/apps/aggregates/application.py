@@ -25,7 +25,7 @@ from sparkswarm.apps.aggregates.specs import (
     refusals,
 )
 from sparkswarm.apps.aggregates.windows import advance, next_end, partials, result_schema
-from sparkswarm.apps.application import Advanced, Application, Moment, Pairs, Stateful
+from sparkswarm.apps.application import Application, Moment, Pairs, Stateful, StateUpdate
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.window.durations import microseconds
 
@@ -58,24 +58,33 @@ class Aggregates(Stateful):
     ----------
     columns
         The columns of the points that queries may aggregate.
-    delay
+    watermark_delay
         How long to wait for points that come late, such as ``"10 seconds"``.
     of
         The application that decides which points match a query; without one, those in its
         rectangle do.
+    delay
+        The earlier name of ``watermark_delay``, not accepted any more.
     """
 
-    appends = True
+    append_only = True
 
     def __init__(
-        self, columns: Sequence[str] = (), delay: str = "0 s", of: Application | None = None
+        self,
+        columns: Sequence[str] = (),
+        watermark_delay: str = "0 s",
+        of: Application | None = None,
+        *,
+        delay: None = None,
     ) -> None:
+        if delay is not None:
+            raise ConfigError("Aggregates(delay=...): delay was renamed to watermark_delay")
         if isinstance(columns, str):
             raise ConfigError(f"columns must be a list of names, got {columns!r}; write [...]")
-        if isinstance(of, Stateful):
+        if of is not None and of.stateful:
             raise ConfigError("Aggregates cannot be of an application that keeps state itself")
         self.columns = tuple(dict.fromkeys(columns))
-        self.delay = microseconds(delay, least=0)
+        self.watermark_delay = microseconds(watermark_delay, least=0)
         self.of = of
         self._measures: tuple[Measure, ...] | None = None
         inner = of.query_columns if of else {}
@@ -84,7 +93,7 @@ class Aggregates(Stateful):
         self.query_columns = {**QUERY_COLUMNS, **inner}
         self.point_columns = tuple(dict.fromkeys([*columns, *(of.point_columns if of else ())]))
 
-    def prepared(self, points: pa.Schema) -> Aggregates:
+    def bind(self, points: pa.Schema) -> Aggregates:
         """Find out which columns hold whole numbers."""
         if "time" not in points.names:
             raise InputError(
@@ -93,14 +102,14 @@ class Aggregates(Stateful):
             )
         known = copy.copy(self)
         known._measures = measures_of(points, self.columns)
-        known.of = self.of.prepared(points) if self.of else None
+        known.of = self.of.bind(points) if self.of else None
         return known
 
     @property
     def measures(self) -> tuple[Measure, ...]:
         """The columns that can be aggregated, with their types."""
         if self._measures is None:
-            raise ConfigError("the columns of the points are not known yet: see prepared")
+            raise ConfigError("the columns of the points are not known yet: see bind")
         return self._measures
 
     @property
@@ -108,11 +117,11 @@ class Aggregates(Stateful):
         """The query, the window, and every aggregate of every column."""
         return result_schema(self.measures)
 
-    def refuse(self, queries: pa.Table) -> list[str | None]:
+    def reject(self, queries: pa.Table) -> list[str | None]:
         """Refuse aggregates that cannot be read, and what the application within refuses."""
         reasons: list[str | None] = [None] * queries.num_rows
         if self.of is not None:
-            reasons = list(self.of.refuse(queries))
+            reasons = list(self.of.reject(queries))
         asking = self._asking(queries)
         own = refusals(queries.filter(pa.array(asking)), self.measures)
         for i, reason in zip(np.flatnonzero(asking).tolist(), own, strict=True):
@@ -134,7 +143,7 @@ class Aggregates(Stateful):
             return np.ones(len(pairs.points), bool)
         return self.of.match(built.inner, points, pairs)
 
-    def keeps(self, built: _Built) -> npt.NDArray[np.bool_]:
+    def collects(self, built: _Built) -> npt.NDArray[np.bool_]:
         """Say which queries ask for aggregates."""
         return built.place >= 0
 
@@ -143,16 +152,21 @@ class Aggregates(Stateful):
         asked = Pairs(pairs.points, built.place[pairs.queries])
         return partials(built.asked, asked, points, self.measures).to_table()
 
-    def combined(self, tables: Sequence[pa.Table]) -> pa.Table:
+    def combine(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Add up panes that are in several tables."""
         return self._joined(tables).to_table()
 
     def advance(
         self, state: Sequence[pa.Table], new: Sequence[pa.Table], moment: Moment
-    ) -> Advanced:
+    ) -> StateUpdate:
         """Close the windows that are due and take in what is new."""
         results, kept, late = advance(self._joined(state), self._joined(new), moment)
-        return Advanced(results, kept.to_table(), late, next_end(kept, moment.watermark))
+        return StateUpdate(
+            summaries=results,
+            state=kept.to_table(),
+            late=late,
+            due=next_end(kept, moment.watermark),
+        )
 
     def _joined(self, tables: Sequence[pa.Table]) -> State:
         states = [State.from_table(table, self.measures) for table in tables]

@@ -115,7 +115,7 @@ class Subscriptions(Application):
         wanted = dict.fromkeys([*columns, *([] if keywords is None else [keywords])])
         self.point_columns = tuple(name for name in wanted if name not in _GIVEN)
 
-    def refuse(self, queries: pa.Table) -> Sequence[str | None]:
+    def reject(self, queries: pa.Table) -> Sequence[str | None]:
         """Say why a condition cannot be read, or why words cannot be looked for."""
         return self._reasons(queries, *self._conditions(queries))
 

@@ -251,7 +251,7 @@ class Batches:
         stateful = self._form.stateful
         watermark = commit.watermark
         if stateful and commit.clock:
-            watermark = max(watermark, commit.clock - stateful.delay)
+            watermark = max(watermark, commit.clock - stateful.watermark_delay)
         return Moment(commit.watermark, watermark)
 
     def _briefing(self, epoch: Epoch, commit: Commit, sinks: Sinks | None) -> Briefing:

@@ -236,7 +236,7 @@ class _Work:
                 pairs = Pairs(place[pair[here]], found.ids[here] - first)
                 matches = application.match(made, points, pairs)
                 if stateful:
-                    kept = matches & stateful.keeps(made)[pairs.queries]
+                    kept = matches & stateful.collects(made)[pairs.queries]
                     self._collect(application, made, points, pairs, kept)
                     matches &= ~kept
                 keep[here] = matches

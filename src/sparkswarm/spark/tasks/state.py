@@ -36,7 +36,7 @@ def deal_partials(at: Desk, collected: Sequence[pa.Table], executor: int) -> Ite
     application = at.briefing.application
     if not collected or application is None or application.stateful is None:
         return
-    table = application.stateful.combined(collected)
+    table = application.stateful.combine(collected)
     owner = at.first_owner(at.homes(table.column("home").to_numpy()))
     for m in np.unique(owner):
         yield PARTIAL, int(m), to_bytes(table.filter(pa.array(owner == m)))
@@ -98,7 +98,7 @@ class _Home:
         due = any(state.due is not None and state.due <= moment.watermark for state in there)
         if not here and not due:
             return stateful.summary_schema.empty_table()
-        whole = due or not stateful.appends or len(there) >= FAN
+        whole = due or not stateful.append_only or len(there) >= FAN
         told = application.advance(at.states(partition.id) if whole else [], here, moment)
         self._late += told.late
         self._written.append((partition, () if whole else there, told.state, told.due))
