@@ -23,11 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparkswarm.compiled import compiled
-
-FloatArray = npt.NDArray[np.float64]
-LongArray = npt.NDArray[np.int64]
-ByteArray = npt.NDArray[np.uint8]
+from sparkswarm.compiled import ByteArray, FloatArray, LongArray, compiled
 
 NOT_A_NUMBER, PLUS_INFINITY, MINUS_INFINITY = 1, 2, 4
 """What else was added; bits of :attr:`Sums.strange`."""

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from sparkswarm.apps.aggregates.exact_sums import Sums
 from sparkswarm.apps.aggregates.specs import Measure
+from sparkswarm.compiled import LongArray
 
-LongArray = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.intp]
 Rows = Positions | npt.NDArray[np.bool_]
 

@@ -15,14 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkswarm.compiled import LongArray
 from sparkswarm.errors import InputError
 from sparkswarm.window.durations import microseconds
-
-LongArray = npt.NDArray[np.int64]
 
 QUERY_COLUMNS = {"aggregate": "STRING", "window": "STRING", "slide": "STRING"}
 """The columns of a query, as in Spark's DDL."""

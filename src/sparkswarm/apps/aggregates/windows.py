@@ -43,10 +43,7 @@ from sparkswarm.apps.aggregates.exact_sums import sums_of_floats, sums_of_intege
 from sparkswarm.apps.aggregates.panes import Panes, State, Values, added
 from sparkswarm.apps.aggregates.specs import AGGREGATES, Asked, Measure, bit, bits
 from sparkswarm.apps.application import Moment, Pairs
-from sparkswarm.compiled import compiled, hash64
-
-LongArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
+from sparkswarm.compiled import BoolArray, LongArray, compiled, hash64
 
 _FAR = 2**62
 """Times beyond, some 146,000 years from 1970, are taken as this, so that sums stay in 64 bits."""

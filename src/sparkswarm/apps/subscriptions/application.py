@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -43,12 +42,8 @@ from sparkswarm.apps.subscriptions.predicates import (
     compile_conditions,
     parse,
 )
-from sparkswarm.compiled import compiled
+from sparkswarm.compiled import BoolArray, IntArray, LongArray, compiled
 from sparkswarm.errors import ConfigError, InputError
-
-IntArray = npt.NDArray[np.int32]
-LongArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 _GIVEN = ("id", "x", "y", "time")
 """Columns that every application gets of the points."""

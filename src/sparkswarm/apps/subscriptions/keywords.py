@@ -13,17 +13,11 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkswarm.compiled import compiled
+from sparkswarm.compiled import BoolArray, ByteArray, IntArray, LongArray, compiled
 from sparkswarm.errors import InputError
-
-IntArray = npt.NDArray[np.int32]
-LongArray = npt.NDArray[np.int64]
-ByteArray = npt.NDArray[np.uint8]
-BoolArray = npt.NDArray[np.bool_]
 
 _CHARACTERS = 0x110000
 _SEED = np.uint64(0xCBF29CE484222325)

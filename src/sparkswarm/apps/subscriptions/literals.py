@@ -18,13 +18,8 @@ import pyarrow.compute as pc
 
 from sparkswarm.apps.subscriptions.keywords import is_text
 from sparkswarm.apps.subscriptions.predicates import Operand
-from sparkswarm.compiled import compiled
+from sparkswarm.compiled import BoolArray, FloatArray, IntArray, LongArray, compiled
 from sparkswarm.errors import InputError
-
-IntArray = npt.NDArray[np.int32]
-LongArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
