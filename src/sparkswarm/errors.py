@@ -1,4 +1,4 @@
-"""Every error that sparkswarm raises on purpose.
+"""The exceptions that sparkswarm raises.
 
 Each message says what was wrong, with which value, and what to do about it. Catch
 :class:`SparkswarmError` to catch them all.
@@ -8,31 +8,31 @@ from __future__ import annotations
 
 
 class SparkswarmError(Exception):
-    """The common ancestor of all errors raised by sparkswarm."""
+    """Base class of all exceptions of sparkswarm."""
 
 
 class ConfigError(SparkswarmError, ValueError):
-    """A setting has a value that is not allowed."""
+    """A setting, an option or a run file with a value that is not allowed."""
 
 
 class GeometryError(SparkswarmError, ValueError):
-    """Bounds, a grid or a rectangle of cells that cannot exist."""
+    """Invalid bounds, an invalid grid or an invalid rectangle of cells."""
 
 
 class PlanError(SparkswarmError, ValueError):
-    """A change that does not fit the index: the tiling would not stay exact."""
+    """A change of the plan after which the partitions would not tile the grid exactly."""
 
 
 class ProtocolError(SparkswarmError, RuntimeError):
-    """A message that the state machine cannot accept in its present state."""
+    """A message that the state machine does not accept in its current state."""
 
 
 class WorkloadError(SparkswarmError, ValueError):
-    """A workload (density file, hotspot) that cannot be used."""
+    """An invalid workload: a density file, a hotspot, a number of points."""
 
 
 class StoreError(SparkswarmError, RuntimeError):
-    """A stored file that is missing, damaged or not ours."""
+    """A stored file that is missing, damaged or of another format."""
 
 
 class InputError(SparkswarmError, ValueError):
@@ -40,4 +40,18 @@ class InputError(SparkswarmError, ValueError):
 
 
 class ApplicationError(SparkswarmError, RuntimeError):
-    """A user's application that failed, or answered what it was not asked."""
+    """A user's application that failed or returned an invalid result."""
+
+
+class MissingExtraError(SparkswarmError, ImportError):
+    """A feature whose optional package is not installed."""
+
+
+def missing_extra(package: str, extra: str) -> MissingExtraError:
+    """Return the error to raise where an optional package cannot be imported.
+
+    Raise it ``from`` the ImportError; ``extra`` is the one of pyproject.toml that installs it.
+    """
+    return MissingExtraError(
+        f"{package} is not installed; run: pip install 'sparkswarm[{extra}]'", name=package
+    )
