@@ -82,7 +82,7 @@ def beyond() -> list[tuple[str, float, str]]:
     """Return every number just outside its range, and how the range is to be named."""
     cases: list[tuple[str, float, str]] = []
     for name, (low, high) in NUMBERS.items():
-        allowed = f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
+        allowed = range_of(name)
         step = 1 if name in WHOLE else 0.001
         cases.append((name, low - step, allowed))
         if high is not None:

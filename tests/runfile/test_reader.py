@@ -16,9 +16,15 @@ from sparkswarm import (
     SwarmConfig,
 )
 from sparkswarm.runfile.cli import example_file
-from sparkswarm.runfile.parts import Output, Serving, Source
 from sparkswarm.runfile.reader import RunFileError, parse_run_file, read_run_file
-from sparkswarm.runfile.schema import SECTIONS, keys_tables
+from sparkswarm.runfile.schema import (
+    SECTIONS,
+    MetricsSpec,
+    SinkSpec,
+    SourceSpec,
+    keys_tables,
+    toml,
+)
 
 RIGHT = """checkpoint = "c"
 [points]
@@ -58,17 +64,19 @@ def test_what_the_example_has_in_comments_is_right_too():
     text = re.sub(r"^# (?=\[\w|\w+ = )", "", example_file(), flags=re.MULTILINE)
     text = re.sub(r"^available_now.*$", "", text, flags=re.MULTILINE)
     run = parse_run_file(text)
-    assert run.preload == Source("preload", "parquet", "/data/queries")
+    assert run.preload == SourceSpec(
+        table="preload", format="parquet", path="/data/queries"
+    )
     assert run.query_columns == QueryColumns(expires="until", order="sequence")
-    assert run.quarantine == Output("parquet", "sparkswarm-example/bad")
+    assert run.quarantine == SinkSpec("parquet", "sparkswarm-example/bad")
     assert run.trigger == {"processingTime": "10 seconds"}
     assert run.conf == {"spark.driver.memory": "4g"}
     assert run.point_columns.time == "ts"
     assert isinstance(run.application, Aggregates)
     assert isinstance(run.application.of, Subscriptions)
     assert run.window == Sliding("10 minutes")
-    assert run.summaries == Output("parquet", "sparkswarm-example/summaries")
-    assert run.answers == Output("parquet", "sparkswarm-example/answers")
+    assert run.summaries == SinkSpec("parquet", "sparkswarm-example/summaries")
+    assert run.answers == SinkSpec("parquet", "sparkswarm-example/answers")
 
 
 def test_everything_that_may_be_said():
@@ -129,17 +137,21 @@ host = "0.0.0.0"
     assert (run.checkpoint, run.name, run.master, run.app_name) == ("c", "n", "local[1]", "a")
     assert run.conf == {"spark.ui.enabled": False, "spark.driver.memory": "1g"}
     options = {"kafka.bootstrap.servers": "h:1", "maxOffsetsPerTrigger": "5"}
-    assert run.points == Source("points", "kafka", options=options, select=("a", "b"))
-    assert run.queries == Source("queries", "json", "q", "id INT")
+    assert run.points == SourceSpec(
+        table="points", format="kafka", options=options, select=("a", "b")
+    )
+    assert run.queries == SourceSpec(
+        table="queries", format="json", path="q", schema="id INT"
+    )
     assert run.preload.options == {"header": "true"}
     assert [source.path for source in run.history] == ["p", "q"]
     assert run.point_columns == PointColumns(id="i", keep=("k",))
     assert run.query_columns == QueryColumns(order="o")
-    assert run.sink == Output("console", rows=3)
+    assert run.sink == SinkSpec("console", rows=3)
     assert run.results == "pairs"
-    assert run.quarantine == Output("console")
+    assert run.quarantine == SinkSpec("console")
     assert run.trigger == {"processingTime": "1 minute 30 seconds"}
-    assert run.metrics == Serving(host="0.0.0.0")
+    assert run.metrics == MetricsSpec(host="0.0.0.0")
 
 
 def test_little_is_needed():
@@ -152,7 +164,7 @@ def test_little_is_needed():
 def test_every_setting_can_be_set():
     for field in dataclasses.fields(SwarmConfig):
         key = SECTIONS["swarm"].key(field.name)
-        line = f"{field.name} = {key.default}"
+        line = f"{field.name} = {toml(key.default)}"
         assert tomllib.loads(line)
         history = 'format = "rate"\n'
         text = f"{RIGHT}[history.points]\n{history}[history.queries]\n{history}[swarm]\n{line}"
@@ -190,7 +202,7 @@ WRONG = {
     "[point_columns]\nkeep = ['ts', 1]": "[point_columns] keep must be a list of strings",
     "[history]\nfoo = 1": "[history] there is no key foo; there are [history.points], [history",
     '[queries]\nformat = "swarm_queries"\noptions = { qeries = 1 }': "did you mean queries?",
-    '[queries]\nformat = "swarm_queries"\noptions.churn = 2': "option churn must be a share from 0",
+    '[queries]\nformat = "swarm_queries"\noptions.churn = 2': "option churn must be a number from 0",
     '[queries]\nformat = "swarm_queries"\noptions.zzz = 2': "the options are ",
     '[quarantine]\nkind = "parquet"\npath = "p"\nrows = 1': '[quarantine] rows is for kind "cons',
     '[quarantine]\nkind = "console"\npath = "p"': '[quarantine] path is for kind "parquet", and',

@@ -3,8 +3,8 @@
 import pytest
 
 from sparkswarm import Aggregates, Count, PairFunction, Size, Sliding, Subscriptions, Tumbling
-from sparkswarm.runfile.parts import Output
 from sparkswarm.runfile.reader import parse_run_file
+from sparkswarm.runfile.schema import SinkSpec
 
 from .test_reader import RIGHT, mistakes, with_line
 
@@ -53,7 +53,7 @@ def test_aggregates_of_subscriptions_from_a_file():
     assert isinstance(run.application, Aggregates)
     assert (run.application.columns, run.application.watermark_delay) == (("speed",), 4_000_000)
     assert run.application.of.point_columns == ("kind",)
-    assert (run.sink, run.summaries, run.answers) == (Output("noop"), Output("noop"), None)
+    assert (run.sink, run.summaries, run.answers) == (SinkSpec("noop"), SinkSpec("noop"), None)
 
 
 def test_an_application_of_ones_own_from_a_file():
@@ -75,7 +75,7 @@ def test_an_application_of_ones_own_from_a_file():
 def test_windows_from_a_file(line, window):
     run = parse_run_file(f"{RIGHT}{ANSWERED}[window]\n{line}")
     assert run.window == window
-    assert run.answers == Output("console", rows=3)
+    assert run.answers == SinkSpec("console", rows=3)
 
 
 def test_a_sink_is_not_needed_where_there_is_another():
@@ -101,7 +101,7 @@ WRONG = {
     "[application]\nclass = 'nowhere'": 'class must be a place such as "package.module:Name", got',
     "[application]\nclass = 'no.where:X'": "no.where:X was not found: ModuleNotFoundError: No mod",
     OWN + ":Nearer'": "Nearer was not found: AttributeError",
-    OWN + ":not_callable'": "is int, and no class that could be called",
+    OWN + ":not_callable'": "is of type int, which cannot be called",
     OWN + ":Nearby'": "cannot be made: TypeError",
     f"{ANSWERED}[window]\nsliding = '0 s'": 'or "10 minutes", more than 0, got "0 s"',
     f"{ANSWERED}[window]\ncount = 0": "[window] count must be a whole number of at least 1, got 0",
@@ -119,11 +119,11 @@ def test_a_mistake_is_named_with_its_line_and_what_is_allowed(line):
 @pytest.mark.parametrize(
     ("text", "number", "said"),
     [
-        (AGGREGATES.replace(TOLD, ""), 8, "Aggregates tells summaries: the table [summaries]"),
+        (AGGREGATES.replace(TOLD, ""), 8, "Aggregates has summaries: the table [summaries]"),
         (AGGREGATES.replace("time = 't'", ""), 10, "[point_columns] time is missing: aggregates"),
-        (TOLD, 6, "[summaries] come from a stateful application only"),
-        (ANSWERED, 6, "[answers] makes no sense without a table [window]"),
-        ("[window]\ncount = 1", 6, "[window] makes no sense without a table [answers]"),
+        (TOLD, 6, "[summaries] needs a stateful application, such as"),
+        (ANSWERED, 6, "[answers] needs a table [window]"),
+        ("[window]\ncount = 1", 6, "[window] needs a table [answers]"),
         (f"{ANSWERED}[window]", 9, "needs one of sliding, tumbling, count, bytes, got none"),
         (f"{ANSWERED}[window]\nsiding = '1 s'", 10, "no key siding; did you mean sliding?"),
         (f"{ANSWERED}[window]\ncount = 1\nbytes = 1", 9, "got count and bytes"),
@@ -138,7 +138,7 @@ def test_a_mistake_is_named_with_its_line_and_what_is_allowed(line):
         (
             f"{OWN}:multiples'\narguments = {{ a = 1 }}",
             7,
-            "is PairFunction, and no class that could be c",
+            "is of type PairFunction, which cannot be called",
         ),
         (f"{OWN}:Nearby'\narguments = {{ radius = -1 }}", 7, "ValueError: a radius is not"),
         (
@@ -159,4 +159,4 @@ def test_an_application_that_cannot_be_made_is_told_once():
 
 def test_a_window_needs_points():
     text = RIGHT.replace("points", "queries") + ANSWERED + "[window]\ncount = 1"
-    assert mistakes(text) == ["run.toml:9: [window] makes no sense without a table [points]"]
+    assert mistakes(text) == ["run.toml:9: [window] needs a table [points]"]

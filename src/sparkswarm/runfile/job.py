@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sparkswarm.errors import InputError
 from sparkswarm.observe.metrics import Metrics
 from sparkswarm.observe.progress import Observer, Status
-from sparkswarm.runfile.parts import Output, RunFile, Source
+from sparkswarm.runfile.schema import RunFile, SinkSpec, SourceSpec
 from sparkswarm.spark.engine import Handle, Swarm
 from sparkswarm.spark.session import session
 from sparkswarm.spark.sinks import ConsoleSink, NoopSink, ParquetSink, Sink
@@ -120,7 +120,7 @@ def start(spark: SparkSession, run: RunFile, observers: Sequence[Observer] = ())
     )
 
 
-def read(spark: SparkSession, source: Source, as_stream: bool) -> DataFrame:
+def read(spark: SparkSession, source: SourceSpec, as_stream: bool) -> DataFrame:
     """Return what a source says is to be read, as a stream or once."""
     reader: Any = (spark.readStream if as_stream else spark.read).format(source.format)
     reader = reader.options(**source.options)
@@ -131,17 +131,16 @@ def read(spark: SparkSession, source: Source, as_stream: bool) -> DataFrame:
         return frame.selectExpr(*source.select) if source.select else frame
     except PySparkException as error:
         reason = str(error).strip().splitlines()[0]
-        raise InputError(f"[{source.name}] cannot be read: {reason}") from error
+        raise InputError(f"[{source.table}] cannot be read: {reason}") from error
 
 
-def make_sink(output: Output | None) -> Sink | None:
+def make_sink(spec: SinkSpec | None) -> Sink | None:
     """Return the sink that a table of the file describes; None where there is no table."""
-    if output is None:
+    if spec is None:
         return None
-    if output.kind == "parquet":
-        assert output.path is not None
-        return ParquetSink(output.path)
-    return ConsoleSink(output.rows) if output.kind == "console" else NoopSink()
+    if spec.path is not None:  # which only parquet has
+        return ParquetSink(spec.path)
+    return ConsoleSink(spec.rows) if spec.kind == "console" else NoopSink()
 
 
 def wait(handle: Handle, interrupt: Interrupt) -> bool:

@@ -1,35 +1,43 @@
-"""A run's file: from TOML to a :class:`~sparkswarm.runfile.parts.RunFile`, or to all its mistakes.
+"""Reads a run file: from TOML to a :class:`~sparkswarm.runfile.schema.RunFile`.
 
-Owns the checks. Every mistake is named with its line, all of them at once. Nothing here starts
-Spark.
+Owns the checks that concern several keys, and how tables become objects. All mistakes are reported
+at once, each with its line. Runs on the driver before Spark is started. An application of the
+user's own is checked by making it: its module is imported and its class called.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
+import importlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sparkswarm.apps.aggregates.application import Aggregates
 from sparkswarm.apps.application import Application, Stateful
+from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError
-from sparkswarm.runfile.application import make_application, make_window, misfits
-from sparkswarm.runfile.key import Section
+from sparkswarm.options import suggestion
 from sparkswarm.runfile.lines import line_numbers
-from sparkswarm.runfile.parts import Output, RunFile, Serving, Source
-from sparkswarm.runfile.schema import SECTIONS
+from sparkswarm.runfile.schema import (
+    SECTIONS,
+    SOURCE_KEYS,
+    WINDOWS,
+    MetricsSpec,
+    RunFile,
+    Section,
+    SinkSpec,
+    SourceSpec,
+    toml,
+)
 from sparkswarm.spark.columns import PointColumns, QueryColumns
 from sparkswarm.window.windows import Window
 from sparkswarm.workloads.synthetic_options import (
     CitiesOptions,
     QueriesOptions,
     SourceOptions,
-    option_name,
     parse_options,
 )
 
@@ -39,19 +47,26 @@ SYNTHETIC: Mapping[str, type[SourceOptions]] = {
     "swarm_cities": CitiesOptions,
     "swarm_queries": QueriesOptions,
 }
-"""Formats whose options we know."""
+"""Formats whose options are checked here; Spark checks those of other formats."""
+
+APPLICATION_KEYS: Mapping[str, tuple[str, ...]] = {
+    "subscriptions": ("columns", "keywords"),
+    "aggregates": ("columns", "delay"),
+    "class": ("arguments",),
+}
+"""The keys of each kind of application."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """Something wrong in a file, and the line where it stands, if it stands anywhere."""
+    """Something wrong in a file, and its line if there is one."""
 
     line: int | None
     text: str
 
 
 class RunFileError(ConfigError):
-    """A run's file with mistakes; the message has a line for each."""
+    """A run file with mistakes; the message has a line for each."""
 
     def __init__(self, name: str, mistakes: list[Mistake]) -> None:
         self.mistakes = sorted(mistakes, key=lambda m: m.line or 0)
@@ -64,7 +79,7 @@ class RunFileError(ConfigError):
 
 
 def read_run_file(path: Path) -> RunFile:
-    """Read and check a file; RunFileError names everything that is wrong with it."""
+    """Read and check a file; RunFileError reports everything that is wrong with it."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -74,20 +89,20 @@ def read_run_file(path: Path) -> RunFile:
 
 
 def parse_run_file(text: str, name: str = "the file") -> RunFile:
-    """Check the text of a file; RunFileError names everything that is wrong with it."""
+    """Check the text of a file; RunFileError reports everything that is wrong with it."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RunFileError(name, [_not_toml(text, error)]) from error
     reader = _Reader(data, line_numbers(text))
     run = reader.read()
-    if reader.mistakes or run is None:
+    if run is None:
         raise RunFileError(name, reader.mistakes)
     return run
 
 
 def _not_toml(text: str, error: tomllib.TOMLDecodeError) -> Mistake:
-    """Say where the text stops being TOML; the reader says so at the end of its message."""
+    """Return a syntax error with its line, which is at the end of the parser's message."""
     reason, _, where = str(error).rpartition(" (at ")
     digits = "".join(c for c in where.partition(",")[0] if c.isdigit())
     line = int(digits) if digits else text.rstrip("\n").count("\n") + 1
@@ -95,207 +110,36 @@ def _not_toml(text: str, error: tomllib.TOMLDecodeError) -> Mistake:
 
 
 class _Reader:
-    """Goes through the tables of one file and collects its mistakes."""
+    """Goes through the tables of one file and collects its mistakes.
+
+    A value that is not allowed is None in ``_values``.
+    """
 
     def __init__(self, data: Mapping[str, Any], lines: Mapping[tuple[str, ...], int]) -> None:
         self._data = data
         self._lines = lines
-        self.mistakes: list[Mistake] = []
         self._values: dict[str, dict[str, Any]] = {}
+        self.mistakes: list[Mistake] = []
 
     def read(self) -> RunFile | None:
-        """Return what the file says, None if mistakes leave too little of it."""
-        self._tables((), self._data)
+        """Return the contents of the file; None if it has mistakes."""
+        self._read_table((), self._data)
         for section in SECTIONS.values():
-            self._missing(section)
+            self._check_required(section)
         swarm = self._swarm()
         for name in (*SINKS, "quarantine"):
-            self._check_output(name)
+            self._check_sink(name)
         self._check_sources()
         self._check_trigger()
         application, window = self._application("application"), self._window()
-        self._check_sinks(application)
+        self._check_outputs(application)
         if self.mistakes or swarm is None:
             return None
-        return self._made(swarm, application, window)
-
-    # -- one table after another -----------------------------------------------------------
-
-    def _tables(self, path: tuple[str, ...], data: Mapping[str, Any]) -> None:
-        """Check every key of a table and of the tables in it."""
-        name = ".".join(path)
-        section = SECTIONS.get(name)
-        if section:
-            self._values[name] = {}
-        for key, value in data.items():
-            inner = (*path, key)
-            known = section.key(key) if section else None
-            if known:
-                try:
-                    self._values[name][key] = known.check(value)
-                except ConfigError as error:
-                    self._mistake(inner, f"{_where(name)}{error}")
-                    self._values[name].setdefault(key, None)
-            elif _is_table(inner):
-                if isinstance(value, dict):
-                    self._tables(inner, value)
-                else:
-                    self._mistake(inner, f"{'.'.join(inner)} must be a table, [{'.'.join(inner)}]")
-            else:
-                self._mistake(inner, _unknown(section, path, key, isinstance(value, dict)))
-
-    def _missing(self, section: Section) -> None:
-        found = self._values.get(section.name)
-        for key in section.keys if found is not None else ():
-            if key.required and key.name not in (found or {}):
-                meaning = key.meaning.replace("`", "")
-                self._mistake(
-                    section.path, f"{_where(section.name)}{key.name} is missing. {meaning}"
-                )
-
-    def _swarm(self) -> SwarmConfig | None:
-        settings = self._values.get("swarm", {})
-        if any(value is None for value in settings.values()):
-            return None
-        try:
-            return SwarmConfig(**settings)
-        except ConfigError as error:  # each is fine alone: bounds and grid do not go together
-            self._mistake(("swarm", "bounds"), f"[swarm] {error}")
-            return None
-
-    # -- what several keys must agree on ---------------------------------------------------
-
-    def _check_output(self, name: str) -> None:
-        output = self._values.get(name, {})
-        kind = output.get("kind")
-        if kind == "parquet" and "path" not in output:
-            self._mistake((name,), f'[{name}] path is missing: kind "parquet" needs a folder')
-        for key, owner in (("path", "parquet"), ("rows", "console")):
-            if key in output and kind not in (owner, None):
-                self._mistake(
-                    (name, key), f'[{name}] {key} is for kind "{owner}", and kind is "{kind}"'
-                )
-
-    def _check_sinks(self, application: Application | None) -> None:
-        """See that everything goes somewhere, and that nothing is expected that never comes."""
-        there = self._values.keys()
-        if there.isdisjoint(SINKS):
-            self._mistake((), "the table [sink] is missing; it needs kind")
-        if isinstance(application, Stateful) and "summaries" not in there:
-            self._mistake(
-                ("application",),
-                f"[application] {type(application).__name__} tells summaries: the table "
-                '[summaries] is missing; if need be with kind "noop"',
-            )
-        # An application that could not be made is a mistake already.
-        is_known = application is not None or "application" not in there
-        if "summaries" in there and is_known and not isinstance(application, Stateful):
-            self._mistake(
-                ("summaries",),
-                "[summaries] come from a stateful application only, such as [application] "
-                'kind "aggregates"',
-            )
-        for name, missing in (("answers", "window"), ("window", "answers"), ("window", "points")):
-            if name in there and missing not in there:
-                self._mistake((name,), f"[{name}] makes no sense without a table [{missing}]")
-        has_time = self._values.get("point_columns", {}).get("time")
-        if isinstance(application, Aggregates) and "points" in there and not has_time:
-            self._mistake(
-                ("application",),
-                "[point_columns] time is missing: aggregates need to know when points happened",
-            )
-
-    def _application(self, name: str) -> Application | None:
-        """Return what a table chooses; None where it is missing or has a mistake."""
-        table, path = self._values.get(name), tuple(name.split("."))
-        if table is None:
-            return None
-        of = f"{name}.of"
-        inner = self._application(of)
-        wrong = list(misfits(table, of in self._values))
-        for key, text in wrong:
-            self._mistake((*path, key) if key else path, f"[{name}] {text}")
-        if wrong or None in table.values() or (of in self._values and inner is None):
-            return None
-        try:
-            return make_application(table, inner)
-        except ConfigError as error:
-            key = "class" if "class" in table else "columns"
-            self._mistake((*path, key), f"[{name}] {error}")
-            return None
-
-    def _window(self) -> Window | None:
-        table = self._values.get("window")
-        if table is None or None in table.values():
-            return None
-        try:
-            return make_window(table)
-        except ConfigError as error:
-            self._mistake(("window",), f"[window] {error}")
-            return None
-
-    def _check_sources(self) -> None:
-        if "points" not in self._values and "queries" not in self._values:
-            self._mistake((), "there is neither a table [points] nor [queries]; nothing to stream")
-        if self._values.get("swarm", {}).get("policy") == "static_history":
-            for name in ("history.points", "history.queries"):
-                if name not in self._values:
-                    self._mistake(
-                        ("swarm", "policy"),
-                        f'[swarm] policy "static_history" needs a table [{name}]',
-                    )
-        for name, section in SECTIONS.items():
-            if section.keys is SECTIONS["points"].keys and name in self._values:
-                self._check_synthetic(section)
-
-    def _check_synthetic(self, section: Section) -> None:
-        """Check options that we know; those of other formats are Spark's to check."""
-        values = self._values[section.name]
-        kind = SYNTHETIC.get(values.get("format") or "")
-        if kind is None or values.get("options", {}) is None:
-            return
-        options = _texts(values.get("options", {}))
-        before = len(self.mistakes)
-        for name, text in options.items():
-            try:
-                parse_options(kind, {name: text})
-            except ConfigError as error:
-                said, unknown, _ = str(error).partition("; the options are")
-                hint = _nearest(name, _option_names(kind)) if unknown else ""
-                text = f"{said}{hint}" if hint else str(error)
-                self._mistake((*section.path, "options", name), f"[{section.name}] {text}")
-        if len(self.mistakes) > before:
-            return
-        now = self._values.get("trigger", {}).get("available_now")
-        is_static = section.name not in ("points", "queries")
-        if (now or is_static) and parse_options(kind, options).rows_in_all() is None:
-            why = "a table that is read once" if is_static else "[trigger] available_now"
-            self._mistake(
-                section.path,
-                f"[{section.name}] options.limit is missing: {why} needs a stream with an end",
-            )
-
-    def _check_trigger(self) -> None:
-        trigger = self._values.get("trigger", {})
-        if trigger.get("available_now") and "processing_time" in trigger:
-            self._mistake(
-                ("trigger", "available_now"),
-                "[trigger] available_now and processing_time exclude each other",
-            )
-
-    # -- the result ------------------------------------------------------------------------
-
-    def _made(
-        self, swarm: SwarmConfig, application: Application | None, window: Window | None
-    ) -> RunFile:
-        top, spark = self._values.get("", {}), self._values.get("spark", {})
-        results = self._values.get("sink", {}).pop("results", "points")
         past = [self._source(f"history.{name}") for name in ("points", "queries")]
         metrics = self._values.get("metrics")
         return RunFile(
-            checkpoint=top["checkpoint"],
-            results=results,
-            name=top.get("name"),
+            **self._values[""],
+            **self._values.get("spark", {}),
             swarm=swarm,
             points=self._source("points"),
             queries=self._source("queries"),
@@ -306,23 +150,183 @@ class _Reader:
             application=application,
             window=window,
             trigger=self._trigger(),
-            metrics=None if metrics is None else Serving(**metrics),
-            sink=self._output("sink"),
-            summaries=self._output("summaries"),
-            answers=self._output("answers"),
-            quarantine=self._output("quarantine"),
-            **spark,
+            metrics=None if metrics is None else MetricsSpec(**metrics),
+            results=self._values.get("sink", {}).pop("results", "points"),
+            sink=self._sink("sink"),
+            summaries=self._sink("summaries"),
+            answers=self._sink("answers"),
+            quarantine=self._sink("quarantine"),
         )
 
-    def _output(self, name: str) -> Output | None:
-        values = self._values.get(name)
-        return None if values is None else Output(**values)
+    # -- one table after another -----------------------------------------------------------
 
-    def _source(self, name: str) -> Source | None:
+    def _read_table(self, path: tuple[str, ...], data: Mapping[str, Any]) -> None:
+        """Check every key of a table and of the tables in it."""
+        name = ".".join(path)
+        section = SECTIONS.get(name)
+        if section:
+            self._values[name] = {}
+        for key, value in data.items():
+            inner = (*path, key)
+            known = section.key(key) if section else None
+            if known:
+                try:
+                    self._values[name][key] = known.check(value, toml)
+                except ConfigError as error:
+                    self._mistake(inner, f"{_prefix(name)}{error}")
+                    self._values[name][key] = None
+            elif _is_table(inner):
+                if isinstance(value, dict):
+                    self._read_table(inner, value)
+                else:
+                    self._mistake(inner, f"{'.'.join(inner)} must be a table, [{'.'.join(inner)}]")
+            else:
+                self._mistake(inner, _unknown(section, path, key, isinstance(value, dict)))
+
+    def _check_required(self, section: Section) -> None:
+        found = self._values.get(section.name)
+        for key in section.keys if found is not None else ():
+            if key.is_required and key.name not in (found or {}):
+                meaning = key.meaning.replace("`", "")
+                text = f"{_prefix(section.name)}{key.name} is missing. {meaning}"
+                self._mistake(section.path, text)
+
+    def _swarm(self) -> SwarmConfig | None:
+        settings = self._values.get("swarm", {})
+        if None in settings.values():
+            return None
+        try:
+            return SwarmConfig(**settings)
+        except ConfigError as error:  # each is allowed, but there is no such grid
+            self._mistake(("swarm", "bounds" if "bounds" in settings else "grid"), f"[swarm] {error}")
+            return None
+
+    # -- what several keys must agree on ---------------------------------------------------
+
+    def _check_sink(self, name: str) -> None:
+        sink = self._values.get(name, {})
+        kind = sink.get("kind")
+        if kind == "parquet" and "path" not in sink:
+            self._mistake((name,), f'[{name}] path is missing: kind "parquet" needs a folder')
+        for key, owner in (("path", "parquet"), ("rows", "console")):
+            if key in sink and kind not in (owner, None):
+                text = f'[{name}] {key} is for kind "{owner}", and kind is "{kind}"'
+                self._mistake((name, key), text)
+
+    def _check_outputs(self, application: Application | None) -> None:
+        """Check that there is a sink for every output and an output for every sink."""
+        tables = self._values.keys()
+        if tables.isdisjoint(SINKS):
+            self._mistake((), "the table [sink] is missing; it needs kind")
+        if isinstance(application, Stateful) and "summaries" not in tables:
+            self._mistake(
+                ("application",),
+                f"[application] {type(application).__name__} has summaries: the table [summaries] "
+                'is missing; kind "noop" discards them',
+            )
+        # An application that could not be made is a mistake already.
+        is_known = application is not None or "application" not in tables
+        if "summaries" in tables and is_known and not isinstance(application, Stateful):
+            self._mistake(
+                ("summaries",),
+                "[summaries] needs a stateful application, such as [application] kind "
+                '"aggregates"',
+            )
+        for name, missing in (("answers", "window"), ("window", "answers"), ("window", "points")):
+            if name in tables and missing not in tables:
+                self._mistake((name,), f"[{name}] needs a table [{missing}]")
+        has_time = self._values.get("point_columns", {}).get("time")
+        if isinstance(application, Aggregates) and "points" in tables and not has_time:
+            self._mistake(
+                ("application",),
+                "[point_columns] time is missing: aggregates need the event time of points",
+            )
+
+    def _check_sources(self) -> None:
+        if "points" not in self._values and "queries" not in self._values:
+            self._mistake((), "there is neither a table [points] nor [queries]; nothing to stream")
+        if self._values.get("swarm", {}).get("policy") == "static_history":
+            for name in ("history.points", "history.queries"):
+                if name not in self._values:
+                    text = f'[swarm] policy "static_history" needs a table [{name}]'
+                    self._mistake(("swarm", "policy"), text)
+        for name, section in SECTIONS.items():
+            if section.keys is SOURCE_KEYS and name in self._values:
+                self._check_synthetic(section)
+
+    def _check_synthetic(self, section: Section) -> None:
+        """Check the options of the synthetic sources."""
+        values = self._values[section.name]
+        kind = SYNTHETIC.get(values.get("format") or "")
+        if kind is None or values.get("options", {}) is None:
+            return
+        options = _spark_options(values.get("options", {}))
+        is_right = True
+        for name, text in options.items():
+            try:
+                parse_options(kind, {name: text})
+            except ConfigError as error:
+                self._mistake((*section.path, "options", name), f"[{section.name}] {error}")
+                is_right = False
+        now = self._values.get("trigger", {}).get("available_now")
+        is_static = section.name not in ("points", "queries")
+        if is_right and (now or is_static) and parse_options(kind, options).total_rows() is None:
+            why = "a table that is read once" if is_static else "[trigger] available_now"
+            text = f"[{section.name}] options.limit is missing: {why} needs a stream with an end"
+            self._mistake(section.path, text)
+
+    def _check_trigger(self) -> None:
+        trigger = self._values.get("trigger", {})
+        if trigger.get("available_now") and "processing_time" in trigger:
+            text = "[trigger] available_now and processing_time exclude each other"
+            self._mistake(("trigger", "available_now"), text)
+
+    # -- tables to objects -----------------------------------------------------------------
+
+    def _application(self, name: str) -> Application | None:
+        """Return the application of a table; None if there is no table or it has a mistake."""
+        table, path = self._values.get(name), tuple(name.split("."))
+        if table is None:
+            return None
+        of = f"{name}.of"
+        inner = self._application(of)
+        wrong = list(_misfits(table, of in self._values))
+        for key, text in wrong:
+            self._mistake((*path, key) if key else path, f"[{name}] {text}")
+        if wrong or None in table.values() or (of in self._values and inner is None):
+            return None
+        try:
+            if "class" in table:
+                return _import_application(table["class"], table.get("arguments", {}))
+            if table["kind"] == "subscriptions":
+                return Subscriptions(table.get("columns", {}), table.get("keywords"))
+            return Aggregates(table.get("columns", ()), table.get("delay", "0 s"), inner)
+        except ConfigError as error:
+            key = "class" if "class" in table else "columns"
+            self._mistake((*path, key), f"[{name}] {error}")
+            return None
+
+    def _window(self) -> Window | None:
+        table = self._values.get("window")
+        if table is None or None in table.values():
+            return None
+        if len(table) != 1:
+            text = f"needs one of {', '.join(WINDOWS)}, got {' and '.join(table) or 'none'}"
+            self._mistake(("window",), f"[window] {text}")
+            return None
+        ((name, length),) = table.items()
+        return WINDOWS[name](length)
+
+    def _sink(self, name: str) -> SinkSpec | None:
+        values = self._values.get(name)
+        return None if values is None else SinkSpec(**values)
+
+    def _source(self, name: str) -> SourceSpec | None:
         values = self._values.get(name)
         if values is None:
             return None
-        return Source(name, **{**values, "options": _texts(values.get("options", {}))})
+        options = _spark_options(values.get("options", {}))
+        return SourceSpec(table=name, **{**values, "options": options})
 
     def _trigger(self) -> Mapping[str, str | bool] | None:
         trigger = self._values.get("trigger", {})
@@ -333,50 +337,88 @@ class _Reader:
         return None
 
     def _mistake(self, path: tuple[str, ...], text: str) -> None:
-        """Note a mistake, at the line of the innermost name that stands in the file."""
-        places = (self._lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self._lines)
-        self.mistakes.append(Mistake(next(places, None), text))
+        """Add a mistake, at the line of the innermost name of the path that is in the file."""
+        lines = (self._lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self._lines)
+        self.mistakes.append(Mistake(next(lines, None), text))
 
 
-def _where(section: str) -> str:
+def _misfits(table: Mapping[str, Any], has_inner: bool) -> Iterator[tuple[str, str]]:
+    """Yield what does not fit together in the table of an application: a key, and why.
+
+    ``has_inner`` is whether it has a table ``of``. An empty key is the table itself.
+    """
+    if "class" in table and "kind" in table:
+        yield "class", "kind and class exclude each other"
+        return
+    kind = "class" if "class" in table else table.get("kind")
+    if kind is None:
+        if "kind" not in table:
+            yield "", 'kind is missing: "subscriptions" or "aggregates"; or a class instead'
+        return
+    owner = "a class" if kind == "class" else f'kind "{kind}"'
+    allowed = APPLICATION_KEYS[kind]
+    for key in table:
+        if key not in ("kind", "class", *allowed):
+            yield key, f"{key} is not for {owner}, which has {' and '.join(allowed)}"
+    if has_inner and kind != "aggregates":
+        yield "of", f'an inner application is for kind "aggregates", not for {owner}'
+    columns = table.get("columns")
+    if kind == "aggregates" and isinstance(columns, dict):
+        yield "columns", 'columns of kind "aggregates" must be a list of strings'
+    if kind == "subscriptions" and isinstance(columns, tuple):
+        expected = 'a table of names and kinds, such as { speed = "number" }'
+        yield "columns", f'columns of kind "subscriptions" must be {expected}'
+
+
+def _import_application(place: str, arguments: Mapping[str, Any]) -> Application:
+    """Return the application at a place such as ``package.module:Name``."""
+    module, _, name = place.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:  # user code
+        raise ConfigError(f"{place} was not found: {type(error).__name__}: {error}") from error
+    if isinstance(found, Application) and not arguments:
+        return found
+    if not callable(found):
+        raise ConfigError(f"{place} is of type {type(found).__name__}, which cannot be called")
+    try:
+        made = found(**arguments)
+    except Exception as error:  # user code
+        raise ConfigError(f"{place} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(made, Application):
+        raise ConfigError(f"{place} makes a {type(made).__name__}, which is no Application")
+    return made
+
+
+def _prefix(section: str) -> str:
     return f"[{section}] " if section else ""
 
 
 def _is_table(path: tuple[str, ...]) -> bool:
-    """Say whether there is such a table, or one inside of it."""
+    """Return whether there is such a table, or one inside of it."""
     name = ".".join(path)
     return any(known == name or known.startswith(f"{name}.") for known in SECTIONS)
 
 
-def _unknown(section: Section | None, path: tuple[str, ...], name: str, table: bool) -> str:
-    """Say what to do about a name that nobody knows."""
-    at = ".".join(path)
-    tables = [known for known in SECTIONS if known.startswith(f"{at}." if at else "") and known]
-    if table and not path:
-        hint = _nearest(name, tables) or f"; there are {', '.join(tables)}"
+def _unknown(section: Section | None, path: tuple[str, ...], name: str, is_table: bool) -> str:
+    """Return what to say about an unknown name."""
+    parent = ".".join(path)
+    tables = [known for known in SECTIONS if known.startswith(f"{parent}." if path else "") and known]
+    if is_table and not path:
+        hint = suggestion(name, tables) or f"; there are {', '.join(tables)}"
         return f"there is no table [{name}]{hint}"
     names = [known.name for known in section.keys] if section else []
     owners = [s.title for s in SECTIONS.values() if s.key(name) and s is not section]
-    hint = _nearest(name, names)
+    hint = suggestion(name, names)
     if not hint and len(owners) == 1:
         hint = f"; it is a key of {owners[0]}"
     if not hint:
         hint = f"; there are {', '.join(names or [f'[{table}]' for table in tables])}"
-    return f"{_where(at)}there is no key {name}{hint}"
+    return f"{_prefix(parent)}there is no key {name}{hint}"
 
 
-def _nearest(name: str, names: list[str]) -> str:
-    by_lower = {known.lower(): known for known in names}
-    close = difflib.get_close_matches(name.lower(), by_lower, 1, 0.6)
-    return f"; did you mean {by_lower[close[0]]}?" if close else ""
-
-
-def _option_names(kind: type[SourceOptions]) -> list[str]:
-    return [option_name(entry.name) for entry in dataclasses.fields(kind)]
-
-
-def _texts(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return options as Spark takes them."""
+def _spark_options(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return options as text, which Spark takes."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()

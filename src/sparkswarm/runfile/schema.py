@@ -1,7 +1,8 @@
-"""Every table and key of a run's file: one table of names, kinds, ranges and meanings.
+"""The tables and keys of a run file, and the objects that its tables become.
 
-Owns what may stand in the file. The settings of ``[swarm]`` and the names of columns are not
-stated again: they come from where they are defined.
+Owns what may stand in the file. A table that becomes an object is declared by the fields of its
+dataclass; the settings of ``[swarm]``, the names of columns and the windows come from where they
+are defined.
 """
 
 from __future__ import annotations
@@ -9,239 +10,411 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from sparkswarm.apps.application import Application
 from sparkswarm.config import SwarmConfig
-from sparkswarm.runfile.key import Key, Kind, Section, shown
+from sparkswarm.errors import InputError
+from sparkswarm.options import (
+    BOOLEAN,
+    REQUIRED,
+    Kind,
+    Option,
+    choice,
+    markdown,
+    option,
+    options_of,
+    whole,
+)
 from sparkswarm.spark.columns import PointColumns, QueryColumns
+from sparkswarm.window.durations import microseconds
+from sparkswarm.window.windows import Count, Size, Sliding, Tumbling, Window
 
 METRICS_PORT = 9751
-CONSOLE_ROWS = 20
 
-INTERVAL = re.compile(r"(\d+\s+(microsecond|millisecond|second|minute|hour|day)s?\s*)+")
-PLACE = re.compile(r"\w+(\.\w+)*:\w+")
-
-_KINDS: Mapping[type, Kind] = {str: "text", bool: "switch", int: "whole", float: "number"}
+# -- kinds of values ---------------------------------------------------------------------------
 
 
-def _setting_keys() -> Iterator[Key]:
-    for field in dataclasses.fields(SwarmConfig):
-        default, meta = field.default, field.metadata
-        text = repr(list(default)) if isinstance(default, tuple) else shown(default)
-        yield Key(
-            field.name,
-            _KINDS.get(type(default), "setting"),
-            meta["meaning"],
-            text,
-            low=meta["low"],
-            high=meta["high"],
-            choices=meta["choices"],
-        )
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError
+    return value
 
 
-def _column_keys(kind: type[PointColumns] | type[QueryColumns]) -> Iterator[Key]:
-    for field in dataclasses.fields(kind):
-        if field.name == "keep":
-            yield Key("keep", "texts", "Other columns that come back in the results.", "[]")
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError
+    return tuple(map(_text, value))
+
+
+def _columns(value: object) -> tuple[str, ...] | dict[str, str]:
+    if isinstance(value, dict):
+        return {_text(name): _text(kind) for name, kind in value.items()}
+    return _texts(value)
+
+
+def _table(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError
+    return value
+
+
+def _flat(value: object) -> dict[str, str | int | float | bool]:
+    """Return a table by dotted names: ``kafka.group.id = "a"`` is one option, not three tables."""
+    flat: dict[str, str | int | float | bool] = {}
+    for name, inner in _table(value).items():
+        if isinstance(inner, dict) and inner:
+            flat |= {f"{name}.{rest}": v for rest, v in _flat(inner).items()}
+        elif isinstance(inner, str | int | float):
+            flat[name] = inner
         else:
-            default = "" if field.default is None else shown(field.default)
-            yield Key(field.name, "text", f"What the column `{field.name}` is called.", default)
+            raise ValueError
+    return flat
 
 
-_SOURCE = (
-    Key(
-        "format",
-        "text",
+def _pattern(regex: str, allowed: str) -> Kind:
+    compiled = re.compile(regex)
+
+    def check(value: object) -> str:
+        if not compiled.fullmatch(_text(value).strip()):
+            raise ValueError
+        return _text(value)
+
+    return Kind(allowed, check)
+
+
+def _duration(least: int = 0) -> Kind:
+    def check(value: object) -> str:
+        text = _text(value)
+        try:
+            microseconds(text, least)
+        except InputError:
+            raise ValueError from None
+        return text
+
+    return Kind('a time such as "90 s" or "10 minutes"' + ", more than 0" * least, check)
+
+
+TEXT = Kind("a string that is not empty", _text)
+TEXTS = Kind("a list of strings", _texts)
+COLUMNS = Kind("a list of strings, or a table of strings", _columns)
+VALUES = Kind("a table of strings, numbers, true and false", _flat)
+TABLE = Kind("a table", _table)
+CLASS = _pattern(r"\w+(\.\w+)*:\w+", 'a place such as "package.module:Name"')
+INTERVAL = _pattern(
+    r"(\d+\s+(microsecond|millisecond|second|minute|hour|day)s?\s*)+",
+    'a time such as "10 seconds" or "1 minute"',
+)
+
+# -- the objects that tables become ------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSpec:
+    """What Spark reads; ``table`` is the name of its table in the file."""
+
+    table: str
+    format: str = option(
+        REQUIRED,
+        TEXT,
         "A format that Spark reads: `parquet`, `json`, `csv`, `kafka`, `swarm_cities`, …",
-        required=True,
-    ),
-    Key("path", "text", "Where the files are, for formats of files."),
-    Key("schema", "text", 'Columns and types, as in `"id BIGINT, x DOUBLE, y DOUBLE"`.'),
-    Key(
-        "options",
-        "table",
-        "The format's own options, also how much a batch may have: `maxFilesPerTrigger`, "
+    )
+    path: str | None = option(None, TEXT, "Folder of the files, for formats of files.")
+    schema: str | None = option(
+        None, TEXT, 'Columns and types, as in `"id BIGINT, x DOUBLE, y DOUBLE"`.'
+    )
+    options: Mapping[str, str] = option(
+        {},
+        VALUES,
+        "Options of the format, among them the size of a batch: `maxFilesPerTrigger`, "
         "`maxOffsetsPerTrigger`, `rowsPerBatch`.",
-        "{}",
-    ),
-    Key("select", "texts", "SQL expressions that make the columns out of what is read.", "[]"),
-)
+    )
+    select: tuple[str, ...] = option(
+        (), TEXTS, "SQL expressions that make the columns from what is read."
+    )
 
-_OUTPUT = (
-    Key(
-        "kind",
-        "text",
-        "`parquet` keeps them, `console` prints some, `noop` computes them only.",
-        required=True,
-        choices=("parquet", "console", "noop"),
-    ),
-    Key("path", "text", "Where `parquet` writes; a folder for each batch."),
-    Key("rows", "whole", "How many rows `console` prints.", str(CONSOLE_ROWS), low=0),
-)
 
-_APPLICATION = (
-    Key(
-        "kind",
-        "text",
-        "Range queries with conditions and keywords, or with windows of numbers.",
-        choices=("subscriptions", "aggregates"),
+@dataclass(frozen=True)
+class SinkSpec:
+    """Where rows are written."""
+
+    kind: Literal["parquet", "console", "noop"] = option(
+        REQUIRED,
+        choice("parquet", "console", "noop"),
+        "`parquet` writes files, `console` prints some rows, `noop` computes and discards them.",
+    )
+    path: str | None = option(None, TEXT, "Folder of `parquet`; each batch gets a subfolder.")
+    rows: int = option(20, whole(0), "Maximum number of rows that `console` prints.")
+
+
+@dataclass(frozen=True)
+class MetricsSpec:
+    """Where metrics are served."""
+
+    port: int = option(METRICS_PORT, whole(0, 65535), "Port of the server; 0 is any free port.")
+    host: str = option(
+        "127.0.0.1",
+        TEXT,
+        "Address of the server. Metrics at an address other than the default are visible to "
+        "other machines.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFile:
+    """The contents of a run file, checked: the arguments of :meth:`sparkswarm.Swarm.start`."""
+
+    checkpoint: str = option(
+        REQUIRED,
+        TEXT,
+        "Folder for everything that must survive a restart. A run with the same folder continues "
+        "where the last one stopped.",
+    )
+    name: str | None = option(None, TEXT, "Name of the stream in Spark's user interface.")
+    sink: SinkSpec | None = None
+    summaries: SinkSpec | None = None
+    answers: SinkSpec | None = None
+    quarantine: SinkSpec | None = None
+    results: Literal["points", "pairs"] = "points"
+    swarm: SwarmConfig = field(default_factory=SwarmConfig)
+    master: str | None = None
+    app_name: str = "sparkswarm"
+    conf: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    points: SourceSpec | None = None
+    queries: SourceSpec | None = None
+    preload: SourceSpec | None = None
+    history: tuple[SourceSpec, SourceSpec] | None = None
+    point_columns: PointColumns = field(default_factory=PointColumns)
+    query_columns: QueryColumns = field(default_factory=QueryColumns)
+    application: Application | None = None
+    window: Window | None = None
+    trigger: Mapping[str, str | bool] | None = None
+    metrics: MetricsSpec | None = None
+
+
+# -- the tables --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table of the file; the name of the outermost is empty."""
+
+    name: str
+    meaning: str
+    keys: tuple[Option, ...]
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names that lead to it."""
+        return tuple(self.name.split(".")) if self.name else ()
+
+    @property
+    def title(self) -> str:
+        """How the file writes it."""
+        return f"[{self.name}]" if self.name else "the top of the file"
+
+    def key(self, name: str) -> Option | None:
+        """Return a key by its name."""
+        return next((key for key in self.keys if key.name == name), None)
+
+
+def _keys(owner: type) -> tuple[Option, ...]:
+    return tuple(options_of(owner).values())
+
+
+def _column_keys(owner: type[PointColumns] | type[QueryColumns]) -> Iterator[Option]:
+    for column in dataclasses.fields(owner):
+        if column.name == "keep":
+            kind, meaning = TEXTS, "Other columns to include in the results."
+        else:
+            kind, meaning = TEXT, f"Name of the column `{column.name}`."
+        yield Option(name=column.name, kind=kind, meaning=meaning, default=column.default)
+
+
+WINDOWS: Mapping[str, type[Sliding | Tumbling | Count | Size]] = {
+    "sliding": Sliding,
+    "tumbling": Tumbling,
+    "count": Count,
+    "bytes": Size,
+}
+
+SOURCE_KEYS, SINK_KEYS = _keys(SourceSpec), _keys(SinkSpec)
+
+APPLICATION_KEYS = (
+    Option(
+        name="kind",
+        kind=choice("subscriptions", "aggregates"),
+        meaning="Range queries with conditions and keywords, or with numbers over windows of time.",
     ),
-    Key(
-        "columns",
-        "columns",
-        "Columns of the points: a list of those that `aggregates` may add up, or a table of those "
-        "that conditions of `subscriptions` may use, each `number`, `text`, `boolean` or `time`.",
+    Option(
+        name="columns",
+        kind=COLUMNS,
+        meaning="Columns of the points. For `aggregates` a list of the columns to aggregate. For "
+        "`subscriptions` a table of the columns that conditions may use, each `number`, `text`, "
+        "`boolean` or `time`.",
     ),
-    Key("keywords", "text", "For `subscriptions`: the column of the points that has their words."),
-    Key(
-        "delay",
-        "duration",
-        "For `aggregates`: how long to wait for points that come late.",
-        '"0 s"',
+    Option(
+        name="keywords",
+        kind=TEXT,
+        meaning="For `subscriptions`: the column of the points that contains their keywords.",
     ),
-    Key(
-        "class",
-        "text",
-        "Instead of `kind`: an application of your own, a class or an object. Python must find it "
-        "here and on every machine, installed or by `PYTHONPATH`.",
-        form=(PLACE, 'a place such as "package.module:Name"'),
+    Option(
+        name="delay",
+        kind=_duration(),
+        meaning="For `aggregates`: how long to wait for points that arrive late.",
+        default="0 s",
     ),
-    Key("arguments", "arguments", "What that class is called with, by name.", "{}"),
+    Option(
+        name="class",
+        kind=CLASS,
+        meaning="Instead of `kind`: an application of your own, a class or an object. Python must "
+        "find it here and on every machine, installed or on `PYTHONPATH`.",
+    ),
+    Option(
+        name="arguments",
+        kind=TABLE,
+        meaning="Keyword arguments for that class.",
+        default={},
+    ),
 )
 
 SECTIONS: Mapping[str, Section] = {
     section.name: section
     for section in (
-        Section(
-            "",
-            "At the top of the file, before any table.",
-            (
-                Key(
-                    "checkpoint",
-                    "text",
-                    "A folder for all that must survive. The same folder goes on with the run.",
-                    required=True,
-                ),
-                Key("name", "text", "The stream's name in Spark's user interface."),
-            ),
-        ),
-        Section("swarm", "How SWARM divides and balances the space.", tuple(_setting_keys())),
+        Section("", "At the top of the file, before any table.", _keys(RunFile)),
+        Section("swarm", "How SWARM divides and balances the space.", _keys(SwarmConfig)),
         Section(
             "spark",
             "The Spark session.",
             (
-                Key("master", "text", "Where Spark runs; without it, what Spark is told elsewhere "
-                    "or `local[*]`."),
-                Key("app_name", "text", "The application's name.", '"sparkswarm"'),
-                Key("conf", "table", "Settings of Spark, by its names.", "{}"),
+                Option(
+                    name="master",
+                    kind=TEXT,
+                    meaning="Where Spark runs; by default what Spark is configured with, or "
+                    "`local[*]`.",
+                ),
+                Option(
+                    name="app_name",
+                    kind=TEXT,
+                    meaning="Name of the application.",
+                    default="sparkswarm",
+                ),
+                Option(name="conf", kind=VALUES, meaning="Configuration of Spark.", default={}),
             ),
         ),
-        Section("points", "The stream of points.", _SOURCE),
-        Section("queries", "The stream of operations on queries.", _SOURCE),
-        Section("preload", "Queries to register before the first batch, read once.", _SOURCE),
-        Section("history.points", "Past points, for the policy `static_history`.", _SOURCE),
-        Section("history.queries", "Past queries, for the policy `static_history`.", _SOURCE),
+        Section("points", "The stream of points.", SOURCE_KEYS),
+        Section("queries", "The stream of operations on queries.", SOURCE_KEYS),
+        Section("preload", "Queries to register before the first batch, read once.", SOURCE_KEYS),
+        Section("history.points", "Past points, for the policy `static_history`.", SOURCE_KEYS),
+        Section("history.queries", "Past queries, for the policy `static_history`.", SOURCE_KEYS),
         Section(
-            "point_columns",
-            "What the columns of `[points]` are called.",
-            tuple(_column_keys(PointColumns)),
+            "point_columns", "Names of the columns of `[points]`.", tuple(_column_keys(PointColumns))
         ),
         Section(
             "query_columns",
-            "What the columns of `[queries]` and `[preload]` are called.",
+            "Names of the columns of `[queries]` and `[preload]`.",
             tuple(_column_keys(QueryColumns)),
         ),
         Section(
             "application",
-            "What decides which points in a query's rectangle match it, see "
-            "[applications.md](applications.md); without it, all do.",
-            _APPLICATION,
+            "Which points in a query's rectangle match it, see "
+            "[applications.md](applications.md); by default all do.",
+            APPLICATION_KEYS,
         ),
         Section(
             "application.of",
-            "What decides which points `aggregates` add up; without it, all in the rectangle.",
-            tuple(key for key in _APPLICATION if key.name != "delay"),
+            "Which points `aggregates` aggregate; by default all in the rectangle.",
+            tuple(key for key in APPLICATION_KEYS if key.name != "delay"),
         ),
         Section(
             "window",
-            "How long points are kept for snapshot queries, operations `range` and `count` in the "
-            "stream of queries; one of these keys. Without it, none are kept.",
+            "Which recent points are kept for snapshot queries (operations `range` and `count` in "
+            "the stream of queries); exactly one of these keys. By default none are kept.",
             (
-                Key("sliding", "duration", "The last so long, up to the latest point.", low=1),
-                Key("tumbling", "duration", "Since the last multiple of it since 1970.", low=1),
-                Key("count", "whole", "So many of the newest points.", low=1),
-                Key("bytes", "whole", "The newest points of so many bytes.", low=1),
+                Option(
+                    name="sliding",
+                    kind=_duration(1),
+                    meaning="Points of this last period, up to the latest point.",
+                ),
+                Option(
+                    name="tumbling",
+                    kind=_duration(1),
+                    meaning="Points since the last multiple of this period since 1970.",
+                ),
+                Option(
+                    name="count", kind=whole(1), meaning="This number of newest points."
+                ),
+                Option(
+                    name="bytes",
+                    kind=whole(1),
+                    meaning="The newest points, up to this size in bytes.",
+                ),
             ),
         ),
         Section(
             "sink",
-            "Where results go: points that match. May be left out where there is another sink.",
+            "Where results are written: points that match. Optional if there is another sink.",
             (
-                *_OUTPUT,
-                Key(
-                    "results",
-                    "text",
-                    "A row for each point with its queries, or for each pair.",
-                    '"points"',
-                    choices=("points", "pairs"),
+                *SINK_KEYS,
+                Option(
+                    name="results",
+                    kind=choice("points", "pairs"),
+                    meaning="A row per point with all its queries, or per pair of point and query.",
+                    default="points",
                 ),
             ),
         ),
-        Section("summaries", "Where windows of `aggregates` go, or what your own tells.", _OUTPUT),
-        Section("answers", "Where answers to snapshot queries go.", _OUTPUT),
+        Section(
+            "summaries",
+            "Where the output of a stateful application, such as `aggregates`, is written.",
+            SINK_KEYS,
+        ),
+        Section("answers", "Where answers to snapshot queries are written.", SINK_KEYS),
         Section(
             "quarantine",
-            "Where bad rows go besides the checkpoint, which always keeps them.",
+            "Where rejected rows are written in addition to the checkpoint, which always has them.",
             (
                 dataclasses.replace(
-                    _OUTPUT[0],
-                    meaning="`parquet` keeps them, `console` prints some.",
-                    choices=("parquet", "console"),
+                    SINK_KEYS[0],
+                    kind=choice("parquet", "console"),
+                    meaning="`parquet` writes files, `console` prints some rows.",
                 ),
-                *_OUTPUT[1:],
+                *SINK_KEYS[1:],
             ),
         ),
         Section(
             "trigger",
-            "When batches begin; without it, each as soon as the last is done.",
+            "When batches start; by default each as soon as the previous one is done.",
             (
-                Key(
-                    "processing_time",
-                    "text",
-                    "A batch begins so often.",
-                    form=(INTERVAL, 'a time such as "10 seconds" or "1 minute"'),
+                Option(
+                    name="processing_time", kind=INTERVAL, meaning="Time between starts of batches."
                 ),
-                Key(
-                    "available_now",
-                    "switch",
-                    "Read what the sources have now, then end.",
-                    "false",
+                Option(
+                    name="available_now",
+                    kind=BOOLEAN,
+                    meaning="Read what the sources have now, then stop.",
+                    default=False,
                 ),
             ),
         ),
         Section(
             "metrics",
-            "Numbers for Prometheus; without this table none are served.",
-            (
-                Key(
-                    "port",
-                    "whole",
-                    "Where they are served; 0 takes any port that is free.",
-                    str(METRICS_PORT),
-                    low=0,
-                    high=65535,
-                ),
-                Key(
-                    "host",
-                    "text",
-                    "The address to serve at. Others than this machine see what is served at "
-                    "another one.",
-                    '"127.0.0.1"',
-                ),
-            ),
+            "A server of metrics for Prometheus; without this table there is none.",
+            _keys(MetricsSpec),
         ),
     )
-}  # fmt: skip
+}
 """All tables of the file, in the order of the docs."""
+
+
+def toml(value: object) -> str:
+    """Return a value about as TOML writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return str(list(value))
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def keys_tables() -> str:
@@ -249,28 +422,15 @@ def keys_tables() -> str:
     parts = []
     for section in SECTIONS.values():
         if section.name == "swarm":
-            body = (
-                "All settings of [settings.md](settings.md), by their names; `bounds` and `grid` "
-                "are lists."
-            )
-        elif section.keys == _SOURCE and section.name != "points":
-            body = "The keys are those of `[points]`."
-        elif section.keys == _OUTPUT:
-            body = "The keys are those of `[sink]`, without `results`."
+            body = "All [settings](settings.md) by their names; `bounds` and `grid` are lists.\n"
+        elif section.keys == SOURCE_KEYS and section.name != "points":
+            body = "The keys are those of `[points]`.\n"
+        elif section.keys == SINK_KEYS:
+            body = "The keys are those of `[sink]`, without `results`.\n"
         elif section.name == "application.of":
-            body = "The keys are those of `[application]`, without `delay`."
+            body = "The keys are those of `[application]`, without `delay`.\n"
         else:
-            rows = [
-                f"| `{key.name}` | {_default(key)} | {key.allowed} | {key.meaning} |"
-                for key in section.keys
-            ]
-            body = "\n".join(["| key | default | allowed | meaning |", "|---|---|---|---|", *rows])
+            body = markdown("key", section.keys, toml)
         title = f"`[{section.name}]`" if section.name else "The top"
-        parts.append(f"### {title}\n\n{section.meaning}\n\n{body}\n")
+        parts.append(f"### {title}\n\n{section.meaning}\n\n{body}")
     return "\n".join(parts)
-
-
-def _default(key: Key) -> str:
-    if key.required:
-        return "**required**"
-    return f"`{key.default}`" if key.default else "none"

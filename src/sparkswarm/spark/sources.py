@@ -70,7 +70,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
 
 def _end(options: SourceOptions, reading: str) -> int:
     """Return how many rows there are in all, or raise if they never end."""
-    rows = options.rows_in_all()
+    rows = options.total_rows()
     if rows is None:
         raise ConfigError(
             f"{reading} reads to the end, but option limit is '', which means endless; "
@@ -126,7 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             size = min(size, limit.max_rows)
         if self._wait:
             size = min(size, self._due(row) - row)
-        rows = self.options.rows_in_all()
+        rows = self.options.total_rows()
         stop = row + size if rows is None else min(row + size, rows)
         return {"row": max(row, stop)}
 
