@@ -35,6 +35,15 @@ CHOICES = {
 }
 
 
+def allowed_of(name: str) -> str:
+    """Return what the error must say about a number."""
+    low, high = NUMBERS[name]
+    kind = "a whole number" if name in WHOLE else "a number"
+    return (
+        f"{kind} of at least {low:g}" if high is None else f"{kind} from {low:.15g} to {high:.15g}"
+    )
+
+
 def make(name: str, value: object) -> SwarmConfig:
     settings: dict[str, Any] = {name: value}
     return SwarmConfig(**settings)
@@ -82,7 +91,7 @@ def beyond() -> list[tuple[str, float, str]]:
     """Return every number just outside its range, and how the range is to be named."""
     cases: list[tuple[str, float, str]] = []
     for name, (low, high) in NUMBERS.items():
-        allowed = range_of(name)
+        allowed = allowed_of(name)
         step = 1 if name in WHOLE else 0.001
         cases.append((name, low - step, allowed))
         if high is not None:
@@ -106,7 +115,7 @@ def test_a_number_out_of_range_is_refused_with_name_value_and_range(
 def test_what_is_no_whole_number_is_refused(name: str, value: object) -> None:
     with pytest.raises(ConfigError) as error:
         make(name, value)
-    assert str(error.value) == f"{name} must be a whole number, got {value!r}"
+    assert str(error.value) == f"{name} must be {allowed_of(name)}, got {value!r}"
 
 
 @pytest.mark.parametrize("value", ["0.5", None, True, False, (0.5,)])
@@ -114,7 +123,7 @@ def test_what_is_no_whole_number_is_refused(name: str, value: object) -> None:
 def test_what_is_no_number_is_refused(name: str, value: object) -> None:
     with pytest.raises(ConfigError) as error:
         make(name, value)
-    assert str(error.value) == f"{name} must be a number, got {value!r}"
+    assert str(error.value) == f"{name} must be {allowed_of(name)}, got {value!r}"
 
 
 @pytest.mark.parametrize("name", FRACTIONS)
@@ -134,7 +143,7 @@ def test_every_choice_is_allowed(name: str) -> None:
 @pytest.mark.parametrize("value", ["", "WORK", "bees", None, 1, True, ["work"]])
 @pytest.mark.parametrize("name", CHOICES)
 def test_what_is_no_choice_is_refused_with_the_choices(name: str, value: object) -> None:
-    allowed = " or ".join(map(repr, CHOICES[name]))
+    allowed = "one of " + ", ".join(f'"{choice}"' for choice in CHOICES[name])
     with pytest.raises(ConfigError) as error:
         make(name, value)
     assert str(error.value) == f"{name} must be {allowed}, got {value!r}"
@@ -149,7 +158,7 @@ def test_a_switch_is_on_or_off() -> None:
 def test_what_is_no_switch_is_refused(value: object) -> None:
     with pytest.raises(ConfigError) as error:
         make("shared_cells", value)
-    assert str(error.value) == f"shared_cells must be True or False, got {value!r}"
+    assert str(error.value) == f"shared_cells must be true or false, got {value!r}"
 
 
 # -- bounds and grid -----------------------------------------------------------------------
@@ -175,7 +184,7 @@ def test_what_is_no_switch_is_refused(value: object) -> None:
         ("grid", 2, (True, 5)),
     ],
 )
-def test_what_is_not_so_many_numbers_is_refused(name: str, count: int, value: object) -> None:
+def test_another_number_of_numbers_is_refused(name: str, count: int, value: object) -> None:
     kind = "numbers" if name == "bounds" else "whole numbers"
     with pytest.raises(ConfigError) as error:
         make(name, value)
@@ -212,25 +221,18 @@ def test_whole_numbers_and_lists_will_do_for_bounds() -> None:
 def test_the_table_has_a_line_for_every_setting_with_all_that_is_known_of_it() -> None:
     head, rule, *lines = settings_table().splitlines()
     assert head == "| setting | default | unit | allowed | meaning |"
-    assert rule == "|---|---|---|---|---|"
+    assert rule == "| --- | --- | --- | --- | --- |"
     fields = dataclasses.fields(SwarmConfig)
     assert len(lines) == len(fields)
     for field, line in zip(fields, lines, strict=True):
         name, default, unit, allowed, meaning = (c.strip() for c in line.strip("|").split("|"))
         assert name == f"`{field.name}`"
         assert default == f"`{field.default}`"
-        assert unit == field.metadata["unit"]
-        assert meaning == field.metadata["meaning"]
+        setting = field.metadata["option"]
+        assert (unit, allowed, meaning) == (setting.unit, setting.kind.allowed, setting.meaning)
         assert meaning
         if field.name in NUMBERS:
-            low, high = NUMBERS[field.name]
-            assert allowed == (f"at least {low:g}" if high is None else f"{low:g} to {high:g}")
-        elif field.name in CHOICES:
-            assert allowed == ", ".join(f"`{choice}`" for choice in CHOICES[field.name])
-        elif field.name == "shared_cells":
-            assert allowed == "true, false"
-        else:
-            assert allowed == "any"
+            assert allowed == allowed_of(field.name)
 
 
 def test_the_table_ends_with_a_line_break() -> None:

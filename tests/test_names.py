@@ -23,7 +23,6 @@ TWICE: set[str] = {
     "Run",
     "Scenario",
     "Sliding",
-    "Source",
     "State",
     "Swarm",
     "Totals",

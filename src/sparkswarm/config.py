@@ -1,8 +1,8 @@
 """The settings of the engine: name, default, unit, range and meaning of each.
 
-Every setting is a field of :class:`SwarmConfig`, declared with :func:`sparkswarm.options.option` and
-checked when the object is made; docs/settings.md is generated from them. No other module states a
-default.
+Every setting is a field of :class:`SwarmConfig`, declared with :func:`sparkswarm.options.option`
+and checked when the object is made; docs/settings.md is generated from them. No other module
+states a default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from sparkswarm.options import (
     numbers,
     option,
     options_of,
-    renamed_fields,
     whole,
 )
 

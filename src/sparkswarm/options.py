@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ REQUIRED: Any = dataclasses.MISSING
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """A type of value.
 
     Attributes
@@ -39,19 +40,19 @@ class Kind:
     from_text: Callable[[str], object] = str
 
 
-def whole(low: int | None = None, high: int | None = None) -> Kind:
+def whole(low: int | None = None, high: int | None = None) -> ValueKind:
     """Return the kind of integers within a range, both ends included."""
     allowed = "a whole number" + _range(low, high)
-    return Kind(allowed, functools.partial(_number, (int,), low, high), int)
+    return ValueKind(allowed, functools.partial(_number, (int,), low, high), int)
 
 
-def number(low: float | None = None, high: float | None = None) -> Kind:
+def number(low: float | None = None, high: float | None = None) -> ValueKind:
     """Return the kind of numbers within a range, both ends included; never NaN."""
     allowed = "a number" + _range(low, high)
-    return Kind(allowed, functools.partial(_number, (int, float), low, high), float)
+    return ValueKind(allowed, functools.partial(_number, (int, float), low, high), float)
 
 
-def numbers(count: int, of_integers: bool = False) -> Kind:
+def numbers(count: int, of_integers: bool = False) -> ValueKind:
     """Return the kind of sequences with this many numbers."""
     kinds = (int,) if of_integers else (int, float)
 
@@ -62,10 +63,10 @@ def numbers(count: int, of_integers: bool = False) -> Kind:
             raise ValueError
         return tuple(value)
 
-    return Kind(f"{count} {'whole numbers' if of_integers else 'numbers'}", check)
+    return ValueKind(f"{count} {'whole numbers' if of_integers else 'numbers'}", check)
 
 
-def choice(*names: str) -> Kind:
+def choice(*names: str) -> ValueKind:
     """Return the kind of strings that are one of these."""
 
     def check(value: object) -> str:
@@ -73,7 +74,7 @@ def choice(*names: str) -> Kind:
             raise ValueError
         return value
 
-    return Kind("one of " + ", ".join(f'"{name}"' for name in names), check)
+    return ValueKind("one of " + ", ".join(f'"{name}"' for name in names), check)
 
 
 def _boolean(value: object) -> bool:
@@ -82,7 +83,7 @@ def _boolean(value: object) -> bool:
     return value
 
 
-BOOLEAN = Kind(
+BOOLEAN = ValueKind(
     "true or false", _boolean, lambda text: {"true": True, "false": False}[text.strip().lower()]
 )
 
@@ -92,7 +93,7 @@ class Option:
     """A named value that a user may set; ``default`` is written as the user would write it."""
 
     name: str = ""
-    kind: Kind
+    kind: ValueKind
     meaning: str
     default: object = None
     unit: str = ""
@@ -125,7 +126,7 @@ class Option:
         return ConfigError(f"{self.name} must be {self.kind.allowed}{got}{reason}")
 
 
-def option(default: Any, kind: Kind, meaning: str, unit: str = "") -> Any:
+def option(default: Any, kind: ValueKind, meaning: str, unit: str = "") -> Any:
     """Return a dataclass field that is an option; ``default`` may be :data:`REQUIRED`."""
     metadata = {"option": Option(kind=kind, meaning=meaning, default=default, unit=unit)}
     if isinstance(default, dict):
@@ -133,14 +134,13 @@ def option(default: Any, kind: Kind, meaning: str, unit: str = "") -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def text_option(default: str, kind: Kind, meaning: str) -> Any:
+def text_option(default: str, kind: ValueKind, meaning: str) -> Any:
     """Return a dataclass field that is an option whose values, as its default, are text."""
     value = kind.check(kind.from_text(default))
     metadata = {"option": Option(kind=kind, meaning=meaning, default=default)}
     return dataclasses.field(default=value, metadata=metadata)
 
 
-@functools.cache
 def options_of(owner: type, name_of: Callable[[str], str] = str) -> Mapping[str, Option]:
     """Return the options among the fields of a dataclass, by the fields' names."""
     return {
@@ -180,7 +180,10 @@ def suggestion(name: str, names: Iterable[str]) -> str:
 
 
 def markdown(
-    title: str, options: Iterable[Option], written: Callable[[object], str] = str, units: bool = False
+    title: str,
+    options: Iterable[Option],
+    written: Callable[[object], str] = str,
+    units: bool = False,
 ) -> str:
     """Return options as a Markdown table; ``title`` heads the column of their names."""
     head = [title, "default", *(["unit"] if units else []), "allowed", "meaning"]
@@ -193,11 +196,11 @@ def markdown(
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _number(kinds: tuple[type, ...], low: float | None, high: float | None, value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, kinds):
+def _number(types: Any, low: float | None, high: float | None, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, types):
         raise ValueError
-    # NaN is not equal to itself.
-    if value != value or (low is not None and value < low) or (high is not None and value > high):
+    least = -math.inf if low is None else low
+    if not least <= value <= (math.inf if high is None else high):  # NaN is not either
         raise ValueError
     return value
 

@@ -64,9 +64,7 @@ def test_what_the_example_has_in_comments_is_right_too():
     text = re.sub(r"^# (?=\[\w|\w+ = )", "", example_file(), flags=re.MULTILINE)
     text = re.sub(r"^available_now.*$", "", text, flags=re.MULTILINE)
     run = parse_run_file(text)
-    assert run.preload == SourceSpec(
-        table="preload", format="parquet", path="/data/queries"
-    )
+    assert run.preload == SourceSpec(table="preload", format="parquet", path="/data/queries")
     assert run.query_columns == QueryColumns(expires="until", order="sequence")
     assert run.quarantine == SinkSpec("parquet", "sparkswarm-example/bad")
     assert run.trigger == {"processingTime": "10 seconds"}
@@ -140,9 +138,7 @@ host = "0.0.0.0"
     assert run.points == SourceSpec(
         table="points", format="kafka", options=options, select=("a", "b")
     )
-    assert run.queries == SourceSpec(
-        table="queries", format="json", path="q", schema="id INT"
-    )
+    assert run.queries == SourceSpec(table="queries", format="json", path="q", schema="id INT")
     assert run.preload.options == {"header": "true"}
     assert [source.path for source in run.history] == ["p", "q"]
     assert run.point_columns == PointColumns(id="i", keep=("k",))
@@ -184,7 +180,7 @@ WRONG = {
     "[swarm]\nround_seconds = nan": "[swarm] round_seconds must be a number of at least 0, got nan",
     "[swarm]\nexecutors = true": "[swarm] executors must be a whole number from 1 to 100000",
     "[swarm]\nshared_cells = 1": "[swarm] shared_cells must be true or false, got 1",
-    "[swarm]\nbounds = [0, 0, 1]": "[swarm] bounds must be 4 numbers, got (0, 0, 1)",
+    "[swarm]\nbounds = [0, 0, 1]": "[swarm] bounds must be 4 numbers, got [0, 0, 1]",
     "[swarm]\nbounds = [1, 0, 0, 1]": "bounds need min_x < max_x",
     "[swarm]\ngrid = [10, 0]": "[swarm] bounds",
     '[swarm]\npolicy = "swam"': '[swarm] policy must be one of "swarm", "static_uniform"',
@@ -202,7 +198,7 @@ WRONG = {
     "[point_columns]\nkeep = ['ts', 1]": "[point_columns] keep must be a list of strings",
     "[history]\nfoo = 1": "[history] there is no key foo; there are [history.points], [history",
     '[queries]\nformat = "swarm_queries"\noptions = { qeries = 1 }': "did you mean queries?",
-    '[queries]\nformat = "swarm_queries"\noptions.churn = 2': "option churn must be a number from 0",
+    '[queries]\nformat = "swarm_queries"\noptions.churn = 2': "churn must be a number from 0 to 1",
     '[queries]\nformat = "swarm_queries"\noptions.zzz = 2': "the options are ",
     '[quarantine]\nkind = "parquet"\npath = "p"\nrows = 1': '[quarantine] rows is for kind "cons',
     '[quarantine]\nkind = "console"\npath = "p"': '[quarantine] path is for kind "parquet", and',

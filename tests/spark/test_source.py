@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sparkswarm.errors import ConfigError
+from sparkswarm.options import options_of
 from sparkswarm.spark.sources import BatchReader, StreamReader, register
 from sparkswarm.workloads import CONTIGUOUS_US, WORLD, cities_density
 from sparkswarm.workloads import synthetic_rows as source_rows
@@ -271,12 +272,11 @@ def test_query_operations_keep_as_many_queries_alive():
 )
 def test_a_value_that_is_not_allowed_is_refused_with_its_range(kind, name, value):
     allowed = {
-        option_name(attribute): entry.metadata["allowed"]
-        for attribute, entry in kind.__dataclass_fields__.items()
+        option.name: option.kind.allowed for option in options_of(kind, option_name).values()
     }
     with pytest.raises(ConfigError) as refusal:
         parse_options(kind, {name.lower(): value})
-    assert f"option {name} must be {allowed[name]}; got {value!r}" in str(refusal.value)
+    assert f"option {name} must be {allowed[name]}, got {value!r}" in str(refusal.value)
 
 
 def test_an_unknown_option_is_refused_and_the_known_ones_are_named():

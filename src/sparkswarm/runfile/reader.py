@@ -198,7 +198,9 @@ class _Reader:
         try:
             return SwarmConfig(**settings)
         except ConfigError as error:  # each is allowed, but there is no such grid
-            self._mistake(("swarm", "bounds" if "bounds" in settings else "grid"), f"[swarm] {error}")
+            self._mistake(
+                ("swarm", "bounds" if "bounds" in settings else "grid"), f"[swarm] {error}"
+            )
             return None
 
     # -- what several keys must agree on ---------------------------------------------------
@@ -229,8 +231,7 @@ class _Reader:
         if "summaries" in tables and is_known and not isinstance(application, Stateful):
             self._mistake(
                 ("summaries",),
-                "[summaries] needs a stateful application, such as [application] kind "
-                '"aggregates"',
+                '[summaries] needs a stateful application, such as [application] kind "aggregates"',
             )
         for name, missing in (("answers", "window"), ("window", "answers"), ("window", "points")):
             if name in tables and missing not in tables:
@@ -403,7 +404,9 @@ def _is_table(path: tuple[str, ...]) -> bool:
 def _unknown(section: Section | None, path: tuple[str, ...], name: str, is_table: bool) -> str:
     """Return what to say about an unknown name."""
     parent = ".".join(path)
-    tables = [known for known in SECTIONS if known.startswith(f"{parent}." if path else "") and known]
+    tables = [
+        known for known in SECTIONS if known.startswith(f"{parent}." if path else "") and known
+    ]
     if is_table and not path:
         hint = suggestion(name, tables) or f"; there are {', '.join(tables)}"
         return f"there is no table [{name}]{hint}"

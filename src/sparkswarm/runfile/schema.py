@@ -19,8 +19,8 @@ from sparkswarm.errors import InputError
 from sparkswarm.options import (
     BOOLEAN,
     REQUIRED,
-    Kind,
     Option,
+    ValueKind,
     choice,
     markdown,
     option,
@@ -73,7 +73,7 @@ def _flat(value: object) -> dict[str, str | int | float | bool]:
     return flat
 
 
-def _pattern(regex: str, allowed: str) -> Kind:
+def _pattern(regex: str, allowed: str) -> ValueKind:
     compiled = re.compile(regex)
 
     def check(value: object) -> str:
@@ -81,10 +81,10 @@ def _pattern(regex: str, allowed: str) -> Kind:
             raise ValueError
         return _text(value)
 
-    return Kind(allowed, check)
+    return ValueKind(allowed, check)
 
 
-def _duration(least: int = 0) -> Kind:
+def _duration(least: int = 0) -> ValueKind:
     def check(value: object) -> str:
         text = _text(value)
         try:
@@ -93,14 +93,14 @@ def _duration(least: int = 0) -> Kind:
             raise ValueError from None
         return text
 
-    return Kind('a time such as "90 s" or "10 minutes"' + ", more than 0" * least, check)
+    return ValueKind('a time such as "90 s" or "10 minutes"' + ", more than 0" * least, check)
 
 
-TEXT = Kind("a string that is not empty", _text)
-TEXTS = Kind("a list of strings", _texts)
-COLUMNS = Kind("a list of strings, or a table of strings", _columns)
-VALUES = Kind("a table of strings, numbers, true and false", _flat)
-TABLE = Kind("a table", _table)
+TEXT = ValueKind("a string that is not empty", _text)
+TEXTS = ValueKind("a list of strings", _texts)
+COLUMNS = ValueKind("a list of strings, or a table of strings", _columns)
+VALUES = ValueKind("a table of strings, numbers, true and false", _flat)
+TABLE = ValueKind("a table", _table)
 CLASS = _pattern(r"\w+(\.\w+)*:\w+", 'a place such as "package.module:Name"')
 INTERVAL = _pattern(
     r"(\d+\s+(microsecond|millisecond|second|minute|hour|day)s?\s*)+",
@@ -168,7 +168,7 @@ class RunFile:
     checkpoint: str = option(
         REQUIRED,
         TEXT,
-        "Folder for everything that must survive a restart. A run with the same folder continues "
+        "A folder for everything that must survive a restart. A run with the same folder continues "
         "where the last one stopped.",
     )
     name: str | None = option(None, TEXT, "Name of the stream in Spark's user interface.")
@@ -219,6 +219,10 @@ class Section:
         return next((key for key in self.keys if key.name == name), None)
 
 
+def _key(name: str, kind: ValueKind, meaning: str, default: object = None) -> Option:
+    return Option(name=name, kind=kind, meaning=meaning, default=default)
+
+
 def _keys(owner: type) -> tuple[Option, ...]:
     return tuple(options_of(owner).values())
 
@@ -242,41 +246,36 @@ WINDOWS: Mapping[str, type[Sliding | Tumbling | Count | Size]] = {
 SOURCE_KEYS, SINK_KEYS = _keys(SourceSpec), _keys(SinkSpec)
 
 APPLICATION_KEYS = (
-    Option(
-        name="kind",
-        kind=choice("subscriptions", "aggregates"),
-        meaning="Range queries with conditions and keywords, or with numbers over windows of time.",
+    _key(
+        "kind",
+        choice("subscriptions", "aggregates"),
+        "Range queries with conditions and keywords, or with numbers over windows of time.",
     ),
-    Option(
-        name="columns",
-        kind=COLUMNS,
-        meaning="Columns of the points. For `aggregates` a list of the columns to aggregate. For "
+    _key(
+        "columns",
+        COLUMNS,
+        "Columns of the points. For `aggregates` a list of the columns to aggregate. For "
         "`subscriptions` a table of the columns that conditions may use, each `number`, `text`, "
         "`boolean` or `time`.",
     ),
-    Option(
-        name="keywords",
-        kind=TEXT,
-        meaning="For `subscriptions`: the column of the points that contains their keywords.",
+    _key(
+        "keywords",
+        TEXT,
+        "For `subscriptions`: the column of the points that contains their keywords.",
     ),
-    Option(
-        name="delay",
-        kind=_duration(),
-        meaning="For `aggregates`: how long to wait for points that arrive late.",
-        default="0 s",
+    _key(
+        "delay",
+        _duration(),
+        "For `aggregates`: how long to wait for points that arrive late.",
+        "0 s",
     ),
-    Option(
-        name="class",
-        kind=CLASS,
-        meaning="Instead of `kind`: an application of your own, a class or an object. Python must "
+    _key(
+        "class",
+        CLASS,
+        "Instead of `kind`: an application of your own, a class or an object. Python must "
         "find it here and on every machine, installed or on `PYTHONPATH`.",
     ),
-    Option(
-        name="arguments",
-        kind=TABLE,
-        meaning="Keyword arguments for that class.",
-        default={},
-    ),
+    _key("arguments", TABLE, "Keyword arguments for that class.", {}),
 )
 
 SECTIONS: Mapping[str, Section] = {
@@ -288,19 +287,13 @@ SECTIONS: Mapping[str, Section] = {
             "spark",
             "The Spark session.",
             (
-                Option(
-                    name="master",
-                    kind=TEXT,
-                    meaning="Where Spark runs; by default what Spark is configured with, or "
-                    "`local[*]`.",
+                _key(
+                    "master",
+                    TEXT,
+                    "Where Spark runs; by default what Spark is configured with, or `local[*]`.",
                 ),
-                Option(
-                    name="app_name",
-                    kind=TEXT,
-                    meaning="Name of the application.",
-                    default="sparkswarm",
-                ),
-                Option(name="conf", kind=VALUES, meaning="Configuration of Spark.", default={}),
+                _key("app_name", TEXT, "Name of the application.", "sparkswarm"),
+                _key("conf", VALUES, "Configuration of Spark.", {}),
             ),
         ),
         Section("points", "The stream of points.", SOURCE_KEYS),
@@ -309,7 +302,9 @@ SECTIONS: Mapping[str, Section] = {
         Section("history.points", "Past points, for the policy `static_history`.", SOURCE_KEYS),
         Section("history.queries", "Past queries, for the policy `static_history`.", SOURCE_KEYS),
         Section(
-            "point_columns", "Names of the columns of `[points]`.", tuple(_column_keys(PointColumns))
+            "point_columns",
+            "Names of the columns of `[points]`.",
+            tuple(_column_keys(PointColumns)),
         ),
         Section(
             "query_columns",
@@ -332,24 +327,16 @@ SECTIONS: Mapping[str, Section] = {
             "Which recent points are kept for snapshot queries (operations `range` and `count` in "
             "the stream of queries); exactly one of these keys. By default none are kept.",
             (
-                Option(
-                    name="sliding",
-                    kind=_duration(1),
-                    meaning="Points of this last period, up to the latest point.",
+                _key(
+                    "sliding", _duration(1), "Points of this last period, up to the latest point."
                 ),
-                Option(
-                    name="tumbling",
-                    kind=_duration(1),
-                    meaning="Points since the last multiple of this period since 1970.",
+                _key(
+                    "tumbling",
+                    _duration(1),
+                    "Points since the last multiple of this period since 1970.",
                 ),
-                Option(
-                    name="count", kind=whole(1), meaning="This number of newest points."
-                ),
-                Option(
-                    name="bytes",
-                    kind=whole(1),
-                    meaning="The newest points, up to this size in bytes.",
-                ),
+                _key("count", whole(1), "This number of newest points."),
+                _key("bytes", whole(1), "The newest points, up to this size in bytes."),
             ),
         ),
         Section(
@@ -357,11 +344,11 @@ SECTIONS: Mapping[str, Section] = {
             "Where results are written: points that match. Optional if there is another sink.",
             (
                 *SINK_KEYS,
-                Option(
-                    name="results",
-                    kind=choice("points", "pairs"),
-                    meaning="A row per point with all its queries, or per pair of point and query.",
-                    default="points",
+                _key(
+                    "results",
+                    choice("points", "pairs"),
+                    "A row per point with all its queries, or per pair of point and query.",
+                    "points",
                 ),
             ),
         ),
@@ -387,15 +374,8 @@ SECTIONS: Mapping[str, Section] = {
             "trigger",
             "When batches start; by default each as soon as the previous one is done.",
             (
-                Option(
-                    name="processing_time", kind=INTERVAL, meaning="Time between starts of batches."
-                ),
-                Option(
-                    name="available_now",
-                    kind=BOOLEAN,
-                    meaning="Read what the sources have now, then stop.",
-                    default=False,
-                ),
+                _key("processing_time", INTERVAL, "Time between starts of batches."),
+                _key("available_now", BOOLEAN, "Read what the sources have now, then stop.", False),
             ),
         ),
         Section(

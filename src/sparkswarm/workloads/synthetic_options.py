@@ -18,7 +18,7 @@ from sparkswarm.errors import ConfigError
 from sparkswarm.geometry import Bounds
 from sparkswarm.options import (
     BOOLEAN,
-    Kind,
+    ValueKind,
     markdown,
     number,
     options_of,
@@ -113,12 +113,14 @@ class SourceOptions:
     )
     start: datetime = text_option(
         "2025-01-01T00:00:00Z",
-        Kind("an ISO date and time from 1970 to 2999, in UTC without an offset", _same, _start),
+        ValueKind(
+            "an ISO date and time from 1970 to 2999, in UTC without an offset", _same, _start
+        ),
         "The event time of the first row.",
     )
     limit: int | None = text_option(
         "",
-        Kind("empty or a whole number from 1 to 10^12", _check_limit, _limit),
+        ValueKind("empty or a whole number from 1 to 10^12", _check_limit, _limit),
         "Total number of rows; the stream is idle afterwards. Empty: endless.",
     )
     num_partitions: int = text_option(
@@ -129,12 +131,14 @@ class SourceOptions:
     seed: int = text_option("0", whole(0, 2**63 - 1), "Seed of the random numbers.")
     bounds: Bounds = text_option(
         "us",
-        Kind("us, world, or min_x,min_y,max_x,max_y in degrees with a city inside", _same, _bounds),
+        ValueKind(
+            "us, world, or min_x,min_y,max_x,max_y in degrees with a city inside", _same, _bounds
+        ),
         "The space.",
     )
     grid: tuple[int, int] = text_option(
         "1000",
-        Kind("n or columns,rows, each from 1 to 4000", _same, _grid),
+        ValueKind("n or columns,rows, each from 1 to 4000", _same, _grid),
         "Resolution of the density of cities; each reading process builds it once.",
     )
     daylight: bool = text_option(
@@ -142,7 +146,7 @@ class SourceOptions:
     )
     hotspot: tuple[MovingHotspot, ...] = text_option(
         "",
-        Kind(
+        ValueKind(
             "empty or x,y,side,share,start,stop or x,y,side,share,start,stop,last_x,last_y: "
             "corners and side as shares of the bounds and inside them, share from 0 to 1, whole "
             "virtual seconds 0 <= start < stop; several separated by semicolons",
@@ -198,7 +202,7 @@ class QueriesOptions(SourceOptions):
     )
     side: float = text_option(
         str(QUERY_SIDE),
-        Kind("a number above 0 and at most 1", _side, float),
+        ValueKind("a number above 0 and at most 1", _side, float),
         "Side of a query as a share of the sides of the bounds.",
     )
     churn: float = text_option(
@@ -256,7 +260,5 @@ def parse_options(kind: type[_Options], given: Mapping[str, str]) -> _Options:
 def options_table(kind: type[SourceOptions]) -> str:
     """Return the options that this class adds to its base class as a Markdown table."""
     inherited = options_of(SourceOptions) if kind is not SourceOptions else {}
-    own = (
-        one for name, one in options_of(kind, option_name).items() if name not in inherited
-    )
+    own = (one for name, one in options_of(kind, option_name).items() if name not in inherited)
     return markdown("option", own)
