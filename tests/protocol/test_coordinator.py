@@ -7,14 +7,14 @@ from sparkswarm.errors import PlanError, ProtocolError
 from sparkswarm.protocol.coordinator import Coordinator
 from sparkswarm.protocol.elastic import resized
 from sparkswarm.protocol.messages import (
-    Achieved,
+    MeasuredThroughput,
     CloseRound,
     CostReport,
     IdGrant,
     IdRequest,
     Logged,
     NothingFeasible,
-    PlanChange,
+    PlanPublished,
     Proposal,
     ReduceRequest,
     Refused,
@@ -131,7 +131,7 @@ def test_a_proposal_that_fits_is_published_as_the_next_plan():
     coordinator = make()
     proposal = prepared_move(coordinator, asked(coordinator))
     messages = coordinator.handle(proposal)
-    assert of(PlanChange, messages) == [PlanChange(1, proposal.changes)]
+    assert of(PlanPublished, messages) == [PlanPublished(1, proposal.changes)]
     assert coordinator.plan.version == 1
     assert proposal.changes[0].created[0] in coordinator.plan.partitions
     assert of(Logged, messages)[0].reason == "a test"
@@ -145,7 +145,7 @@ def test_ids_that_were_not_granted_are_refused():
     before = coordinator.plan
     messages = coordinator.handle(Proposal(0, 0, (change,), (), "a test"))
     assert [refused.change for refused in of(Refused, messages)] == [change]
-    assert not of(PlanChange, messages)
+    assert not of(PlanPublished, messages)
     assert coordinator.plan == before
 
 
@@ -176,7 +176,7 @@ def test_what_still_fits_of_a_proposal_is_made_and_the_rest_refused():
     stale = moved(good.created[0], 0, 1, first + 2)
     stale = moved(stale.created[0], 1, 0, first + 3)
     messages = coordinator.handle(Proposal(0, 0, (good, stale), (), "a test"))
-    assert of(PlanChange, messages) == [PlanChange(1, (good,))]
+    assert of(PlanPublished, messages) == [PlanPublished(1, (good,))]
     assert [refused.change for refused in of(Refused, messages)] == [stale]
     assert other in coordinator.plan.partitions
 
@@ -267,16 +267,16 @@ def test_tidying_up_and_giving_load_away_do_not_disturb_each_other():
     assert second.m_high == 1
     [partition] = coordinator.plan.owned_by(1)
     tidy = reshared(partition, {1: 64}, grant.first_id)
-    assert of(PlanChange, coordinator.handle(Proposal(1, 0, (tidy,), (), "tidy")))
+    assert of(PlanPublished, coordinator.handle(Proposal(1, 0, (tidy,), (), "tidy")))
     move = moved(tidy.created[0], 1, 3, second.fresh_ids[0])
-    assert of(PlanChange, coordinator.handle(Proposal(1, 0, (move,), (), "a gift")))
+    assert of(PlanPublished, coordinator.handle(Proposal(1, 0, (move,), (), "a gift")))
 
 
 def test_the_runtime_may_say_what_was_achieved():
     coordinator = make(decision="five_stages")
     verdicts = []
     for number, achieved in enumerate([5, 6, 7, 6, 5, 4, 3]):
-        coordinator.handle(Achieved(number, achieved))
+        coordinator.handle(MeasuredThroughput(number, achieved))
         verdicts.append(verdict(report(coordinator, [9, 1, 1, 1], number=number)))
     assert verdicts == ["do nothing"] * 6 + ["rebalance"]
 
@@ -303,7 +303,7 @@ def test_resizing_publishes_the_plan_and_says_why(executors):
     plan, changes = resized(before, executors)
     published, logged = coordinator.resize(executors)
     assert coordinator.plan == plan
-    assert published == PlanChange(1, changes)
+    assert published == PlanPublished(1, changes)
     assert logged.what == f"resize to {executors} executors"
     assert "there were 4" in logged.reason
 
@@ -356,7 +356,7 @@ def test_proposals_and_answers_of_before_a_resize_are_refused(executors):
     for late in (proposal, tidy):
         messages = coordinator.handle(late)
         assert [refused.change for refused in of(Refused, messages)] == list(late.changes)
-        assert not of(PlanChange, messages)
+        assert not of(PlanPublished, messages)
     assert coordinator.handle(NothingFeasible(0, 0, "late")) == []
     assert coordinator.plan == before
 

@@ -16,7 +16,7 @@ from sparkswarm.geometry import Bounds, CellRect, Grid, QueryCells
 from sparkswarm.protocol.global_index import GlobalIndex, RoutedPoints
 from sparkswarm.protocol.partition import (
     TICKETS,
-    Change,
+    PlanChange,
     ChangeKind,
     Partition,
     Shares,
@@ -383,7 +383,7 @@ REFUSED = {
         "p2 is not in the index",
     ),
     "one id for two pieces": (
-        Change(
+        PlanChange(
             ChangeKind.SPLIT,
             (P1,),
             tuple(Partition(5, cells, (0,)) for cells in P1.cells.split_rows(2)),
@@ -402,7 +402,7 @@ REFUSED = {
 @pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED.keys())
 @pytest.mark.parametrize("gradually", [False, True])
 def test_a_change_that_does_not_fit_is_refused_and_nothing_changes(
-    change: Change, message: str, gradually: bool
+    change: PlanChange, message: str, gradually: bool
 ) -> None:
     index = GlobalIndex(TWO)
     before, tables = index._cells.copy(), (index._ids.copy(), index._rects.copy())
@@ -493,7 +493,7 @@ def test_an_update_under_way_excuses_only_its_own_cells() -> None:
 
 
 def check_while_updating(
-    index: GlobalIndex, before: np.ndarray, under_way: list[Change], queries: QueryCells
+    index: GlobalIndex, before: np.ndarray, under_way: list[PlanChange], queries: QueryCells
 ) -> None:
     """What must hold between any two steps of any updates."""
     index.check_tiling()
@@ -573,7 +573,7 @@ def test_between_the_steps_of_a_gradual_update_everything_finds_its_way(
     st.randoms(use_true_random=False),
 )
 def test_updates_of_different_partitions_may_be_under_way_at_once(plan, todo, rng) -> None:
-    changes: list[Change] = []
+    changes: list[PlanChange] = []
     reserved = plan
     for operation in todo:
         reserved, more = make_changes(reserved, operation)

@@ -12,7 +12,7 @@ from sparkswarm.errors import PlanError
 from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import (
     TICKETS,
-    Change,
+    PlanChange,
     ChangeKind,
     Partition,
     Shares,
@@ -117,8 +117,8 @@ def test_partitions_and_changes_cannot_be_changed_in_place() -> None:
 # -- changes that cannot be --------------------------------------------------------------------
 
 
-def change(retired: list[CellRect], created: list[CellRect]) -> Change:
-    return Change(
+def change(retired: list[CellRect], created: list[CellRect]) -> PlanChange:
+    return PlanChange(
         ChangeKind.SPLIT,
         tuple(partition(cells, i) for i, cells in enumerate(retired)),
         tuple(partition(cells, 10 + i) for i, cells in enumerate(created)),

@@ -16,7 +16,7 @@ from sparkswarm.errors import PlanError
 from sparkswarm.geometry import Bounds, CellRect, Grid
 from sparkswarm.protocol.partition import (
     TICKETS,
-    Change,
+    PlanChange,
     ChangeKind,
     Partition,
     merged,
@@ -184,7 +184,7 @@ def test_changes_may_come_from_an_iterator() -> None:
 
 HALVES = LEFT.split_rows(2)
 
-REFUSED: dict[str, tuple[list[Change], str]] = {
+REFUSED: dict[str, tuple[list[PlanChange], str]] = {
     "a partition that was never there": (
         [moved(Partition(5, LEFT, (0,)), 0, 1, 8)],
         "p5 is not in the plan",
@@ -221,7 +221,7 @@ REFUSED: dict[str, tuple[list[Change], str]] = {
     ),
     "one id for two pieces": (
         [
-            Change(
+            PlanChange(
                 ChangeKind.SPLIT,
                 (P4,),
                 (Partition(8, HALVES[0], (0,)), Partition(8, HALVES[1], (1,))),

@@ -13,7 +13,7 @@ from sparkswarm.protocol.messages import (
     IdGrant,
     IdRequest,
     NothingFeasible,
-    PlanChange,
+    PlanPublished,
     Proposal,
     ReduceRequest,
     Refused,
@@ -185,7 +185,7 @@ def test_plan_changes_are_followed_with_their_statistics():
     close(unit)
     unit.handle(request())
     [proposal] = unit.handle(TakenOver(1, 0, 1))
-    unit.handle(PlanChange(1, proposal.changes))
+    unit.handle(PlanPublished(1, proposal.changes))
     [kept] = unit.partitions
     assert kept.owners == (0,)
     assert kept.parents == (LEFT.id,)
@@ -200,7 +200,7 @@ def test_m_low_uses_the_statistics_it_was_sent():
     assert taker.handle(takeover) == [TakenOver(1, 0, 1)]
     assert taker.partitions == [], "nothing is its own before the plan says so"
     [proposal] = giver.handle(TakenOver(1, 0, 1))
-    taker.handle(PlanChange(1, proposal.changes))
+    taker.handle(PlanPublished(1, proposal.changes))
     [partition] = taker.partitions
     assert taker.statistics(partition.id).points == 16
 
@@ -216,7 +216,7 @@ def test_what_was_refused_is_forgotten():
     assert giver.partitions == [LEFT]
     close(taker, 2)
     close(taker, 3)
-    taker.handle(PlanChange(2, proposal.changes))
+    taker.handle(PlanPublished(2, proposal.changes))
     [partition] = taker.partitions
     assert taker.statistics(partition.id).points == 0
 
@@ -229,7 +229,7 @@ def test_a_plan_that_comes_after_the_next_round_has_closed_still_finds_the_stati
     taker.handle(takeover)
     [proposal] = giver.handle(TakenOver(1, 0, 1))
     close(taker, 2)
-    taker.handle(PlanChange(1, proposal.changes))
+    taker.handle(PlanPublished(1, proposal.changes))
     [partition] = taker.partitions
     assert taker.statistics(partition.id).points == 16
 
@@ -237,7 +237,7 @@ def test_a_plan_that_comes_after_the_next_round_has_closed_still_finds_the_stati
 def test_without_statistics_the_queries_at_least_are_counted():
     queries = QueryCells.of([CellRect(0, 0, 2, 2)] * 3)
     unit = make([], executor=1, queries_of=lambda partition: queries)
-    unit.handle(PlanChange(1, (moved(LEFT, 0, 1, 9),)))
+    unit.handle(PlanPublished(1, (moved(LEFT, 0, 1, 9),)))
     assert unit.statistics(9).queries == 3
 
 
@@ -271,7 +271,7 @@ def test_owners_of_a_cell_that_is_shared_again_scale_their_statistics():
     feed(unit, cell, [(0, 0)] * 40)
     close(unit)
     before = unit.statistics(3).points
-    unit.handle(PlanChange(1, (reshared(cell, {0: 32, 1: 8, 2: 24}, 9),)))
+    unit.handle(PlanPublished(1, (reshared(cell, {0: 32, 1: 8, 2: 24}, 9),)))
     assert unit.statistics(9).points == pytest.approx(before / 4)
 
 
@@ -293,7 +293,7 @@ def test_it_asks_for_ids_to_merge_and_merges():
     [change] = proposal.changes
     assert change.kind is ChangeKind.MERGE
     assert change.created[0].cells == CellRect(0, 0, 8, 4)
-    unit.handle(PlanChange(1, proposal.changes))
+    unit.handle(PlanPublished(1, proposal.changes))
     whole = unit.statistics(50)
     assert whole.queries == 1, "a query in both halves is counted once"
     assert asked_for == [50]
@@ -333,7 +333,7 @@ def test_only_the_first_owner_unshares():
 
 def test_a_partition_that_leaves_with_a_move_is_gone():
     unit = make()
-    unit.handle(PlanChange(1, (moved(LEFT, 0, 3, 9),)))
+    unit.handle(PlanPublished(1, (moved(LEFT, 0, 3, 9),)))
     assert unit.partitions == [RIGHT]
 
 

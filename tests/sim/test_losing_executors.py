@@ -14,7 +14,7 @@ from sparkswarm.protocol.coordinator import Coordinator
 from sparkswarm.protocol.messages import (
     CostReport,
     Logged,
-    PlanChange,
+    PlanPublished,
     Proposal,
     ReduceRequest,
     Refused,
@@ -44,7 +44,7 @@ def test_what_a_lost_executor_had_goes_to_the_others() -> None:
     one = coordinator()
     orphan = one.plan.owned_by(2)[0]
     (change, _) = one.lose(2)
-    assert isinstance(change, PlanChange)
+    assert isinstance(change, PlanPublished)
     assert change.version == one.plan.version == 1
     assert change.changes[0].retired == (orphan,)
     assert one.plan.owned_by(2) == ()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import (
     TICKETS,
-    Change,
+    PlanChange,
     Partition,
     merged,
     moved,
@@ -75,7 +75,7 @@ class Swarm:
             self.points.append((i, x_, y_, self.now))
             self.keeper[i] = owner
 
-    def change(self, *changes: Change) -> None:
+    def change(self, *changes: PlanChange) -> None:
         for change in changes:
             self.lineage.record(change, self.now)
             self._begin(change.created)
@@ -350,7 +350,7 @@ def small(window: Window, executors: int = 4) -> Swarm:
     return Swarm(Plan(0, GRID, executors, (Partition(1, WHOLE, (1,)),), 100), window)
 
 
-def apply(swarm: Swarm, change: Change) -> tuple[Partition, ...]:
+def apply(swarm: Swarm, change: PlanChange) -> tuple[Partition, ...]:
     swarm.world.plan = swarm.world.plan.apply([change])
     swarm.world.index.apply(change)
     swarm.change(change)

@@ -30,7 +30,7 @@ from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.merge import Merge, find_merges
 from sparkswarm.protocol.partition import (
     TICKETS,
-    Change,
+    PlanChange,
     Partition,
     Shares,
     merged,
@@ -603,11 +603,11 @@ def difference(got: Counter[Any], wanted: Counter[Any]) -> str:
 KINDS = ("move", "split", "split", "carve", "merge", "share", "unshare")
 
 
-def upset(rng: random.Random, most: int = 5) -> Callable[[Plan], tuple[Plan, list[Change]]]:
+def upset(rng: random.Random, most: int = 5) -> Callable[[Plan], tuple[Plan, list[PlanChange]]]:
     """Return something that makes random changes to a plan; a shared cell is among them."""
 
-    def change(plan: Plan) -> tuple[Plan, list[Change]]:
-        changes: list[Change] = []
+    def change(plan: Plan) -> tuple[Plan, list[PlanChange]]:
+        changes: list[PlanChange] = []
         for kind in ["carve", *rng.choices(KINDS, k=rng.randint(0, most))]:
             for one in _some_change(plan, kind, rng):
                 plan = plan.apply([one])
@@ -622,7 +622,7 @@ def _with_ids(plan: Plan) -> Plan:
     return plan.reserve(100)[1]
 
 
-def _some_change(plan: Plan, kind: str, rng: random.Random) -> list[Change]:
+def _some_change(plan: Plan, kind: str, rng: random.Random) -> list[PlanChange]:
     fresh = plan.next_id - 100
     if kind == "merge":
         some = rng.sample(plan.partitions, (len(plan.partitions) + 1) // 2)
@@ -647,7 +647,7 @@ def _some_change(plan: Plan, kind: str, rng: random.Random) -> list[Change]:
     return [moved(partition, giver, rng.choice(takers), fresh)] if takers else []
 
 
-def _gathered(merge: Merge, m: int, fresh: int) -> list[Change]:
+def _gathered(merge: Merge, m: int, fresh: int) -> list[PlanChange]:
     """Give all the partitions to one executor and make one of them."""
     ids = itertools.count(fresh)
     moves = {p: moved(p, p.owners[0], m, next(ids)) for p in merge.partitions if p.owners != (m,)}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sparkswarm.geometry import CellRect, Grid
 from sparkswarm.index.match import match
-from sparkswarm.protocol.partition import Change, Partition, merged, moved, split
+from sparkswarm.protocol.partition import PlanChange, Partition, merged, moved, split
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store import ledger, segments
 from sparkswarm.store.files import FileRef
@@ -263,7 +263,7 @@ class World:
         plan, changes = make_changes(self.plan, operation)
         self.apply(plan, *changes)
 
-    def apply(self, plan: Plan, *changes: Change) -> None:
+    def apply(self, plan: Plan, *changes: PlanChange) -> None:
         """Change the plan; its ids are reserved."""
         after = plan.apply(changes)
         self.manifest = self.manifest.following(self.plan.partitions, after.partitions)

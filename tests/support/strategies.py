@@ -21,7 +21,7 @@ from sparkswarm.protocol.global_index import GlobalIndex, Overlaps
 from sparkswarm.protocol.merge import find_merges
 from sparkswarm.protocol.partition import (
     TICKETS,
-    Change,
+    PlanChange,
     Shares,
     merged,
     moved,
@@ -126,7 +126,7 @@ class Operation(NamedTuple):
 operations = st.builds(Operation, st.sampled_from(KINDS), st.integers(0, 2**16))
 
 
-def make_changes(plan: Plan, operation: Operation) -> tuple[Plan, list[Change]]:
+def make_changes(plan: Plan, operation: Operation) -> tuple[Plan, list[PlanChange]]:
     """Return the plan with its ids reserved and the changes; none where there is nothing to do."""
     rng = random.Random(operation.seed)
     if operation.kind == "merge":
@@ -156,7 +156,7 @@ def make_changes(plan: Plan, operation: Operation) -> tuple[Plan, list[Change]]:
     return plan, [split(partition, given, ids.start)]
 
 
-def _merges(plan: Plan, executor: int) -> tuple[Plan, list[Change]]:
+def _merges(plan: Plan, executor: int) -> tuple[Plan, list[PlanChange]]:
     found = find_merges(plan.owned_by(executor))
     ids, plan = plan.reserve(len(found))
     return plan, [
@@ -195,7 +195,7 @@ class World:
         self.plan = plan
         self.index = GlobalIndex(plan)
 
-    def step(self, operation: Operation) -> list[Change]:
+    def step(self, operation: Operation) -> list[PlanChange]:
         """Do one operation and return what it changed."""
         plan, changes = make_changes(self.plan, operation)
         self.plan = plan.apply(changes)

@@ -31,7 +31,7 @@ from sparkswarm.bench.kernel import kernel_points_per_second
 from sparkswarm.bench.memory import MemoryWatch
 from sparkswarm.bench.plain_spark import JVM_OPTIONS, WARM_UP, run_plain_spark
 from sparkswarm.config import SwarmConfig
-from sparkswarm.protocol.partition import Change, moved
+from sparkswarm.protocol.partition import PlanChange, moved
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.engine import Handle, Swarm
 from sparkswarm.spark.session import session
@@ -328,7 +328,7 @@ def _batch_seconds(handle: Handle) -> list[float]:
     ]
 
 
-def _move_one(plan: Plan, turn: int) -> tuple[Plan, list[Change]]:
+def _move_one(plan: Plan, turn: int) -> tuple[Plan, list[PlanChange]]:
     """Move the plan's oldest partition to the next executor."""
     ids, plan = plan.reserve(1)
     partition = plan.partitions[0]

@@ -23,7 +23,7 @@ from sparkswarm.protocol.holding import Holding
 from sparkswarm.protocol.messages import (
     CloseRound,
     CostReport,
-    PlanChange,
+    PlanPublished,
     ReduceRequest,
     Takeover,
 )
@@ -211,7 +211,7 @@ def _executor(
 
         def receive() -> None:
             taker.handle(takeover)
-            taker.handle(PlanChange(1, (change,)))
+            taker.handle(PlanPublished(1, (change,)))
 
         return receive
 

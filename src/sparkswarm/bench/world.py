@@ -17,7 +17,7 @@ from sparkswarm.config import SwarmConfig
 from sparkswarm.geometry import FloatArray, QueryCells
 from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.messages import Logged
-from sparkswarm.protocol.partition import TICKETS, Change, Partition
+from sparkswarm.protocol.partition import TICKETS, PlanChange, Partition
 from sparkswarm.workloads import QUERY_SIDE, Density, Hotspot
 
 CHECK_WORK = 0.02
@@ -45,7 +45,7 @@ class Played:
 
     work: FloatArray
     static_work: FloatArray
-    changes: tuple[Change, ...]
+    changes: tuple[PlanChange, ...]
     log: tuple[Logged, ...]
 
     @property

@@ -22,7 +22,7 @@ from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.messages import (
     CostReport,
     Logged,
-    PlanChange,
+    PlanPublished,
     ReduceRequest,
     Takeover,
 )
@@ -167,7 +167,7 @@ class Rebalanced(Mixed):
         for message in self.swarm.sent:
             if isinstance(message, CostReport | ReduceRequest):
                 statistics += len(message.payload)
-            elif isinstance(message, PlanChange):
+            elif isinstance(message, PlanPublished):
                 plan += _plan_bytes(message)
             elif isinstance(message, Takeover):
                 moved = sum(held.statistics.queries for held in message.holdings)
@@ -191,7 +191,7 @@ class _Sorted:
         return self._queries.take(np.arange(first, last)).clipped(cells)
 
 
-def _plan_bytes(message: PlanChange) -> int:
+def _plan_bytes(message: PlanPublished) -> int:
     return sum(
         PARTITION_BYTES + OWNER_BYTES * len(partition.owners)
         for change in message.changes

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sparkswarm.errors import StoreError
 from sparkswarm.geometry import FloatArray, IntArray, QueryCells
 from sparkswarm.protocol.holding import Holding
-from sparkswarm.protocol.messages import CloseRound, Message, PlanChange, TakenOver, Takeover
+from sparkswarm.protocol.messages import CloseRound, Message, PlanPublished, TakenOver, Takeover
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.statistics import Statistics
 from sparkswarm.protocol.unit import LoadBalancingUnit
@@ -60,7 +60,7 @@ class Balance:
         for ref in control.parcels.get(executor, ()):
             self._take_over(ref)
         if control.changes:
-            self._unit.handle(PlanChange(at.briefing.epoch.plan.version, control.changes))
+            self._unit.handle(PlanPublished(at.briefing.epoch.plan.version, control.changes))
         self._hear_news()
 
     def collect(

@@ -19,14 +19,14 @@ from sparkswarm.protocol.learning import PriceLearner
 from sparkswarm.protocol.messages import (
     EVERYONE,
     JOURNAL,
-    Achieved,
+    MeasuredThroughput,
     CostReport,
     Logged,
     Message,
-    PlanChange,
+    PlanPublished,
     ReportsDue,
 )
-from sparkswarm.protocol.partition import Change
+from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.task_input import Control, ExecutorReport
 from sparkswarm.store.files import FileRef
@@ -68,7 +68,7 @@ class Steering:
         self._batches = 0
         self._points = self._longest = 0.0
         self._outbox: dict[int, list[Message]] = {}
-        self._changes: list[Change] = []
+        self._changes: list[PlanChange] = []
         self._parcels: dict[int, list[FileRef]] = {}
         self._states: dict[int, FileRef] = {}
 
@@ -83,7 +83,7 @@ class Steering:
         self._deliver(self._coordinator.resize(executors))
         self._states = {m: ref for m, ref in self._states.items() if m < executors}
 
-    def impose(self, change: Callable[[Plan], tuple[Plan, Iterable[Change]]]) -> None:
+    def impose(self, change: Callable[[Plan], tuple[Plan, Iterable[PlanChange]]]) -> None:
         """Change the plan by hand, from the next batch on."""
         plan, changes = change(self.plan)
         self._outbox.clear()
@@ -131,7 +131,7 @@ class Steering:
         if control.closes is None:
             return
         if self._longest > 0:
-            self._deliver([Achieved(self.round, self._points / self._longest)])
+            self._deliver([MeasuredThroughput(self.round, self._points / self._longest)])
         self._deliver([*costs, ReportsDue(self.round)])
         self.round += 1
         self._began, self._batches = self._clock(), 0
@@ -145,7 +145,7 @@ class Steering:
                 self.journal.append(message)
                 self.told += 1
                 logger.info("%s", message)
-            elif isinstance(message, PlanChange):
+            elif isinstance(message, PlanPublished):
                 self._changes += message.changes
             elif isinstance(message.to, int):
                 self._outbox.setdefault(message.to, []).append(message)

@@ -22,21 +22,21 @@ from sparkswarm.protocol.decision import (
 )
 from sparkswarm.protocol.elastic import resized
 from sparkswarm.protocol.messages import (
-    Achieved,
+    MeasuredThroughput,
     CostReport,
     IdGrant,
     IdRequest,
     Logged,
     Message,
     NothingFeasible,
-    PlanChange,
+    PlanPublished,
     Proposal,
     ReduceRequest,
     Refused,
     ReportsDue,
 )
 from sparkswarm.protocol.pairing import Group, level, pair
-from sparkswarm.protocol.partition import Change, Partition, moved
+from sparkswarm.protocol.partition import PlanChange, Partition, moved
 from sparkswarm.protocol.plan import Plan
 
 PIECES_PER_PAIR = 5
@@ -74,7 +74,7 @@ class Coordinator:
         self._system_received = 0.0
         self._asked: dict[int, ReduceRequest] = {}
         self._granted: dict[int, list[range]] = {}
-        self._achieved: Achieved | None = None
+        self._achieved: MeasuredThroughput | None = None
         self._tried: set[int] = set()
         self._waiting: list[IdRequest] = []
         self._unusable: set[int] = set()
@@ -87,7 +87,7 @@ class Coordinator:
                 return self._report(message)
             case ReportsDue():
                 return self._close() if message.round == self._round else []
-            case Achieved():
+            case MeasuredThroughput():
                 self._achieved = message
                 return []
             case Proposal():
@@ -114,7 +114,7 @@ class Coordinator:
         log = Logged(max(self._round, 0), what, reason)
         self.plan = plan
         self._start_over()
-        return [PlanChange(plan.version, changes), log]
+        return [PlanPublished(plan.version, changes), log]
 
     def lose(self, executor: int) -> list[Message]:
         """Go on without an executor that died; return what to send.
@@ -129,7 +129,7 @@ class Coordinator:
         held = Counter(m for partition in self.plan.partitions for m in partition.owners)
         orphans = self.plan.owned_by(executor)
         ids, plan = self.plan.reserve(len(orphans))
-        changes: list[Change] = []
+        changes: list[PlanChange] = []
         for fresh_id, partition in zip(ids, orphans, strict=True):
             taker = min(left, key=lambda m: (held[m], m))
             held[taker] += 1
@@ -139,7 +139,7 @@ class Coordinator:
         if not changes:
             return [log]
         self.plan = plan.apply(changes)
-        return [PlanChange(self.plan.version, tuple(changes)), log]
+        return [PlanPublished(self.plan.version, tuple(changes)), log]
 
     def regain(self, executor: int) -> list[Message]:
         """Count on an executor again that was lost; it has nothing until it is given load."""
@@ -279,7 +279,7 @@ class Coordinator:
         """Publish what fits the plan of a proposal, and refuse the rest with the reason."""
         granted = self._take_grant(proposal)
         messages: list[Message] = []
-        accepted: list[Change] = []
+        accepted: list[PlanChange] = []
         current = set(self.plan.partitions)
         for change in proposal.changes:
             refusal = self._why_not(change, proposal, current, granted)
@@ -301,13 +301,13 @@ class Coordinator:
                 self._damping.forget()
             what = "; ".join(change.describe() for change in accepted)
             messages += [
-                PlanChange(self.plan.version, tuple(accepted)),
+                PlanPublished(self.plan.version, tuple(accepted)),
                 Logged(proposal.round, what, proposal.reason),
             ]
         return messages
 
     def _why_not(
-        self, change: Change, proposal: Proposal, current: set[Partition], granted: range
+        self, change: PlanChange, proposal: Proposal, current: set[Partition], granted: range
     ) -> str | None:
         """Say why a change cannot be made, or None.
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sparkswarm.errors import PlanError
-from sparkswarm.protocol.partition import Change, ChangeKind, Partition, successor
+from sparkswarm.protocol.partition import PlanChange, ChangeKind, Partition, successor
 from sparkswarm.protocol.plan import Plan
 
 
@@ -30,7 +30,7 @@ class _Stake(NamedTuple):
         return self.partition.cells.area * self.tickets
 
 
-def resized(plan: Plan, executors: int) -> tuple[Plan, tuple[Change, ...]]:
+def resized(plan: Plan, executors: int) -> tuple[Plan, tuple[PlanChange, ...]]:
     """Return the plan for that many executors, and the changes that lead to it.
 
     Growing changes no partition. Shrinking moves whatever the executors from ``executors``
@@ -55,7 +55,7 @@ def resized(plan: Plan, executors: int) -> tuple[Plan, tuple[Change, ...]]:
     dealt = _deal(plan, executors)
     ids, plan = plan.reserve(len(dealt))
     changes = tuple(
-        Change(
+        PlanChange(
             ChangeKind.MOVE,
             (partition,),
             (successor(fresh_id, partition.cells, shares, partition),),

@@ -29,7 +29,7 @@ from sparkswarm.geometry import (
     Scale,
     place,
 )
-from sparkswarm.protocol.partition import Change, Partition
+from sparkswarm.protocol.partition import PlanChange, Partition
 from sparkswarm.protocol.plan import Plan
 
 IdArray = npt.NDArray[np.int64]
@@ -161,14 +161,14 @@ class GlobalIndex:
 
     # -- updating --------------------------------------------------------------------------
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: PlanChange) -> None:
         """Make one change at once; only the cells concerned are written."""
         slots = self._begin(change)
         for partition, slot in zip(change.created, slots, strict=True):
             self._cells[partition.cells.slices] = slot
         self._end(change)
 
-    def apply_gradually(self, change: Change) -> Iterator[None]:
+    def apply_gradually(self, change: PlanChange) -> Iterator[None]:
         """Make one change cell by cell, for routing to go on in between.
 
         The paper's latch-free update: "the cells that point to the old partition will
@@ -217,7 +217,7 @@ class GlobalIndex:
         if not inside.all():
             raise PlanError(f"{int((~inside).sum())} cells lead to a partition not containing them")
 
-    def _begin(self, change: Change) -> list[int]:
+    def _begin(self, change: PlanChange) -> list[int]:
         """Check the change and give its new partitions their slots."""
         for partition in change.retired:
             if self._partitions.get(partition.id) != partition:
@@ -232,7 +232,7 @@ class GlobalIndex:
         self._updating |= {partition.id for partition in (*change.retired, *change.created)}
         return [self._add(partition) for partition in change.created]
 
-    def _end(self, change: Change) -> None:
+    def _end(self, change: PlanChange) -> None:
         """Forget the old partitions, which no cell leads to any more."""
         self._updating -= {partition.id for partition in (*change.retired, *change.created)}
         for partition in change.retired:

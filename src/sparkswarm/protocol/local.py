@@ -20,9 +20,9 @@ from sparkswarm.protocol.messages import (
     CloseRound,
     Logged,
     Message,
-    PlanChange,
+    PlanPublished,
 )
-from sparkswarm.protocol.partition import Change, Partition
+from sparkswarm.protocol.partition import PlanChange, Partition
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.protocol.unit import LoadBalancingUnit
 
@@ -65,7 +65,7 @@ class LocalSwarm:
         ]
         self.journal: list[Logged] = []
         self.sent: list[Message] = []
-        self.changes: list[Change] = []
+        self.changes: list[PlanChange] = []
         self._keep = keep_messages
         self._config = config
         self._queries_of = queries_of
@@ -122,7 +122,7 @@ class LocalSwarm:
             elif message.to == COORDINATOR:
                 queue.extend(self.coordinator.handle(message))
             elif message.to == EVERYONE:
-                assert isinstance(message, PlanChange)
+                assert isinstance(message, PlanPublished)
                 self.changes += message.changes
                 for change in message.changes:
                     self.index.apply(change)

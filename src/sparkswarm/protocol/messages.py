@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 
 from sparkswarm.protocol.holding import Holding
-from sparkswarm.protocol.partition import Change
+from sparkswarm.protocol.partition import PlanChange
 
 COORDINATOR = "coordinator"
 EVERYONE = "everyone"
@@ -66,7 +66,7 @@ class ReportsDue:
 
 
 @dataclass(frozen=True, slots=True)
-class Achieved:
+class MeasuredThroughput:
     """The throughput of a round, where R(S) does not say it. From the runtime, before it ends.
 
     R(S) measures throughput where sources are throttled to the slowest executor, as the
@@ -140,7 +140,7 @@ class Proposal:
 
     executor: int
     round: int
-    changes: tuple[Change, ...]
+    changes: tuple[PlanChange, ...]
     moved: tuple[tuple[int, float], ...]
     reason: str
     to: Address = COORDINATOR
@@ -179,11 +179,11 @@ class IdGrant:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanChange:
+class PlanPublished:
     """To all GlobalIndex machines and executors: the plan has changed."""
 
     version: int
-    changes: tuple[Change, ...]
+    changes: tuple[PlanChange, ...]
     to: Address = EVERYONE
 
 
@@ -193,7 +193,7 @@ class Refused:
 
     to: Address
     round: int
-    change: Change
+    change: PlanChange
     reason: str
 
 
@@ -214,7 +214,7 @@ Message = (
     CloseRound
     | CostReport
     | ReportsDue
-    | Achieved
+    | MeasuredThroughput
     | ReduceRequest
     | Takeover
     | TakenOver
@@ -222,7 +222,7 @@ Message = (
     | NothingFeasible
     | IdRequest
     | IdGrant
-    | PlanChange
+    | PlanPublished
     | Refused
     | Logged
 )

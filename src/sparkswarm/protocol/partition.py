@@ -95,7 +95,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlanChange:
     """Partitions that go and the partitions that take over exactly their cells.
 
     One becomes one or several, or several become one.
@@ -152,34 +152,34 @@ def successor(partition_id: int, cells: CellRect, shares: Shares, *parents: Part
     )
 
 
-def moved(partition: Partition, giver: int, taker: int, fresh_id: int) -> Change:
+def moved(partition: Partition, giver: int, taker: int, fresh_id: int) -> PlanChange:
     """Give ``giver``'s responsibility, or all its tickets, to ``taker``."""
     shares = partition.shares
     if giver not in shares:
         raise PlanError(f"{giver} does not own p{partition.id}@{partition.owners}")
     shares[taker] = shares.get(taker, 0) + shares.pop(giver)
     created = successor(fresh_id, partition.cells, shares, partition)
-    return Change(ChangeKind.MOVE, (partition,), (created,))
+    return PlanChange(ChangeKind.MOVE, (partition,), (created,))
 
 
-def split(partition: Partition, pieces: Sequence[tuple[CellRect, Shares]], fresh_id: int) -> Change:
+def split(partition: Partition, pieces: Sequence[tuple[CellRect, Shares]], fresh_id: int) -> PlanChange:
     """Cut ``partition`` into pieces, each with its owners, ids counting from ``fresh_id``."""
     created = tuple(
         successor(fresh_id + i, cells, shares, partition)
         for i, (cells, shares) in enumerate(pieces)
     )
     kind = ChangeKind.SHARE if any(p.is_shared for p in created) else ChangeKind.SPLIT
-    return Change(kind, (partition,), created)
+    return PlanChange(kind, (partition,), created)
 
 
-def merged(partitions: tuple[Partition, ...], cells: CellRect, fresh_id: int) -> Change:
+def merged(partitions: tuple[Partition, ...], cells: CellRect, fresh_id: int) -> PlanChange:
     """Make one partition of several that an executor holds."""
     created = successor(fresh_id, cells, partitions[0].shares, *partitions)
-    return Change(ChangeKind.MERGE, partitions, (created,))
+    return PlanChange(ChangeKind.MERGE, partitions, (created,))
 
 
-def reshared(partition: Partition, shares: Shares, fresh_id: int) -> Change:
+def reshared(partition: Partition, shares: Shares, fresh_id: int) -> PlanChange:
     """Deal the tickets of ``partition`` out anew; to one owner alone, un-share it."""
     created = successor(fresh_id, partition.cells, shares, partition)
     kind = ChangeKind.SHARE if created.is_shared else ChangeKind.UNSHARE
-    return Change(kind, (partition,), (created,))
+    return PlanChange(kind, (partition,), (created,))

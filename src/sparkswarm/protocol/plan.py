@@ -16,7 +16,7 @@ import numpy as np
 
 from sparkswarm.errors import PlanError
 from sparkswarm.geometry import Bounds, CellRect, Grid
-from sparkswarm.protocol.partition import Change, Partition
+from sparkswarm.protocol.partition import PlanChange, Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Plan:
         ids = range(self.next_id, self.next_id + count)
         return ids, replace(self, next_id=ids.stop)
 
-    def apply(self, changes: Iterable[Change]) -> Plan:
+    def apply(self, changes: Iterable[PlanChange]) -> Plan:
         """Return the next version, with ``changes`` made in their order.
 
         Raises

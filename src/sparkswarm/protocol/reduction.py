@@ -15,7 +15,7 @@ from sparkswarm.geometry import QueryCells
 from sparkswarm.protocol.cost import CostModel
 from sparkswarm.protocol.holding import Holding, inherited
 from sparkswarm.protocol.pairing import level
-from sparkswarm.protocol.partition import TICKETS, Change, Partition, moved, split
+from sparkswarm.protocol.partition import TICKETS, PlanChange, Partition, moved, split
 from sparkswarm.protocol.sharing import share_hot_cell
 from sparkswarm.protocol.split import find_split
 from sparkswarm.protocol.statistics import Statistics
@@ -84,7 +84,7 @@ class _Option:
         In words.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[PlanChange, ...]
     relief: float
     cost: float
     queries: float
@@ -143,7 +143,7 @@ class Search:
         self._rules = rules
         self._queries_of = queries_of
         self._costs = {h.partition.id: (self._cost(h.statistics), h) for h in holdings}
-        self.changes: list[Change] = []
+        self.changes: list[PlanChange] = []
         self.parcels: dict[int, list[Holding]] = {}
         self.transfers: list[Transfer] = []
         self.refusals: list[str] = []
@@ -266,7 +266,7 @@ class Search:
             return False
         return True
 
-    def _record(self, changes: Sequence[Change]) -> None:
+    def _record(self, changes: Sequence[PlanChange]) -> None:
         """Take a change as done: what is left is what the next receiver is served from."""
         for change in changes:
             _, old = self._costs.pop(change.retired[0].id)

@@ -12,7 +12,7 @@ import numpy as np
 
 from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.cost import CostModel
-from sparkswarm.protocol.partition import TICKETS, Change, Partition, reshared, split
+from sparkswarm.protocol.partition import TICKETS, PlanChange, Partition, reshared, split
 from sparkswarm.protocol.statistics import Axis, Statistics
 
 WORTH_SHARING = 0.2
@@ -49,7 +49,7 @@ class Sharing(NamedTuple):
         What goes to m_low.
     """
 
-    change: Change
+    change: PlanChange
     cost: float
 
 

@@ -27,14 +27,14 @@ from sparkswarm.protocol.messages import (
     IdRequest,
     Message,
     NothingFeasible,
-    PlanChange,
+    PlanPublished,
     Proposal,
     ReduceRequest,
     Refused,
     TakenOver,
     Takeover,
 )
-from sparkswarm.protocol.partition import TICKETS, Change, ChangeKind, Partition, merged, reshared
+from sparkswarm.protocol.partition import TICKETS, PlanChange, ChangeKind, Partition, merged, reshared
 from sparkswarm.protocol.reduction import Receiver, Rules, Search
 from sparkswarm.protocol.sharing import COOL
 from sparkswarm.protocol.statistics import Statistics
@@ -206,7 +206,7 @@ class LoadBalancingUnit:
                 return self._taken_over(message)
             case IdGrant():
                 return self._tidy(message)
-            case PlanChange():
+            case PlanPublished():
                 for change in message.changes:
                     self._apply(change)
                 return []
@@ -290,7 +290,7 @@ class LoadBalancingUnit:
         proposal, self._pending = self._pending.proposal, None
         return [proposal]
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, change: PlanChange) -> None:
         """Follow a change of the plan."""
         for created in change.created:
             if self.executor in created.owners:
@@ -334,7 +334,7 @@ class LoadBalancingUnit:
     def _tidy(self, grant: IdGrant) -> list[Message]:
         """Use granted ids to un-share what has cooled down and merge what fits together."""
         fresh_id = grant.first_id
-        changes: list[Change] = []
+        changes: list[PlanChange] = []
         for held in self._shared_and_cool():
             cost = self.model.cost(self._of_all_owners(held), grant.system_received)
             if cost <= COOL * grant.mean_cost:

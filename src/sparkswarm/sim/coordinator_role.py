@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparkswarm.protocol.coordinator import Coordinator
-from sparkswarm.protocol.messages import CloseRound, Logged, Message, PlanChange, ReportsDue
+from sparkswarm.protocol.messages import CloseRound, Logged, Message, PlanPublished, ReportsDue
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.clock import MILLISECOND
 from sparkswarm.sim.storage import DeposedError
@@ -114,12 +114,12 @@ class Chair:
             match message:
                 case Logged():
                     self._world.note(self._router.name, str(message))
-                case PlanChange():
+                case PlanPublished():
                     self._publish(message)
                 case _:
                     self._command(f"ex{message.to}", message)
 
-    def _publish(self, message: PlanChange) -> None:
+    def _publish(self, message: PlanPublished) -> None:
         """Make a plan durable, then tell everyone."""
         store = self._world.store
         try:

@@ -16,7 +16,7 @@ import numpy as np
 
 from sparkswarm.errors import ProtocolError
 from sparkswarm.geometry import CellRect, QueryCells
-from sparkswarm.protocol.messages import CloseRound, Message, PlanChange, TakenOver, Takeover
+from sparkswarm.protocol.messages import CloseRound, Message, PlanPublished, TakenOver, Takeover
 from sparkswarm.protocol.unit import LoadBalancingUnit
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.clock import MILLISECOND
@@ -161,7 +161,7 @@ class Executor(Machine):
         self._commander = (source, command.term)
         message = command.message
         match message:
-            case PlanChange():
+            case PlanPublished():
                 self.holdings.catch_up(message.version)
             case CloseRound():
                 self._close_round(message)

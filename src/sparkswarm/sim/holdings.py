@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkswarm.geometry import CellRect, QueryCells
-from sparkswarm.protocol.messages import PlanChange, Takeover
-from sparkswarm.protocol.partition import Change, Partition
+from sparkswarm.protocol.messages import PlanPublished, Takeover
+from sparkswarm.protocol.partition import PlanChange, Partition
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.records import Content, Entry, Record, new_record, portion
 from sparkswarm.sim.storage import Durable
@@ -37,7 +37,7 @@ class Forward(NamedTuple):
 
     version: int
     round: int
-    change: Change
+    change: PlanChange
 
 
 class Holdings:
@@ -117,7 +117,7 @@ class Holdings:
         """Keep a message that a later plan will explain."""
         self._early.append(message)
 
-    def forward_of(self, partition_id: int) -> Change | None:
+    def forward_of(self, partition_id: int) -> PlanChange | None:
         """Return what became of a partition, as long as anyone may still send for it."""
         forward = self._forwards.get(partition_id)
         return forward.change if forward else None
@@ -143,20 +143,20 @@ class Holdings:
             self._executor.collect()
             self.durable.version += 1
             changes = self._store.log[self.durable.version]
-            self._executor.unit.handle(PlanChange(self.durable.version, changes))
+            self._executor.unit.handle(PlanPublished(self.durable.version, changes))
             for change in changes:
                 self._follow(change)
             early, self._early = self._early, []
             for message in early:
                 self._executor.dispatch(message)
 
-    def _remember(self, change: Change, version: int) -> None:
+    def _remember(self, change: PlanChange, version: int) -> None:
         """Remember a change, for what still comes for the partitions that it retired."""
         self._executor.snapshots.follow(change)
         for retired in change.retired:
             self._forwards[retired.id] = Forward(version, self.rounds, change)
 
-    def _follow(self, change: Change) -> None:
+    def _follow(self, change: PlanChange) -> None:
         """Await the partitions that come, and hand over those that go."""
         self._remember(change, self.durable.version)
         for created in change.created:
@@ -177,7 +177,7 @@ class Holdings:
         if Bug.INDEX_BEFORE_TAKEOVER in self._world.bugs:
             self._begin_too_early(change)
 
-    def _begin_too_early(self, change: Change) -> None:
+    def _begin_too_early(self, change: PlanChange) -> None:
         """Serve with the queries that were sent ahead, whatever has happened since."""
         for created in change.created:
             if self.awaits(created.id):

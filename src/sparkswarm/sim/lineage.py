@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sparkswarm.geometry import CellRect
-from sparkswarm.protocol.partition import Change, Partition
+from sparkswarm.protocol.partition import PlanChange, Partition
 
 
 class Link(NamedTuple):
@@ -33,7 +33,7 @@ class Lineage:
     def __init__(self) -> None:
         self._retired: dict[int, tuple[Partition, float]] = {}
 
-    def record(self, change: Change, time: float) -> None:
+    def record(self, change: PlanChange, time: float) -> None:
         """Remember the partitions that a change retires at ``time``."""
         for partition in change.retired:
             self._retired[partition.id] = (partition, time)

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 
 from sparkswarm.errors import PlanError
 from sparkswarm.protocol.global_index import GlobalIndex
-from sparkswarm.protocol.partition import Change, Partition
+from sparkswarm.protocol.partition import PlanChange, Partition
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.sim.clock import Clock
 from sparkswarm.sim.tuples import Answered, Ask, Final, Lane, Match, Operation, Point, Rectangle
@@ -125,7 +125,7 @@ class Oracle:
         self._again: list[Point | Operation] = []
         self._partitions: dict[int, Partition] = {p.id: p for p in plan.partitions}
         self._chairs: dict[int, str] = {}
-        self._plans: dict[int, tuple[Change, ...]] = {}
+        self._plans: dict[int, tuple[PlanChange, ...]] = {}
         self.disturbed = False
         self._dead: set[int] = set()
         self.rounds: list[int] = []
@@ -191,7 +191,7 @@ class Oracle:
         """Hear that a round is over and another begins."""
         self.rounds.append(self._clock.now)
 
-    def plan_changed(self, term: int, plan: Plan, changes: tuple[Change, ...]) -> None:
+    def plan_changed(self, term: int, plan: Plan, changes: tuple[PlanChange, ...]) -> None:
         """See a plan: it tiles the space, follows the last one, and its ids are new."""
         if term < max(self._chairs, default=0):
             self.wrong(f"a Coordinator of term {term} publishes in term {max(self._chairs)}")

@@ -13,7 +13,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from sparkswarm.geometry import CellRect
-from sparkswarm.protocol.partition import Change, Partition
+from sparkswarm.protocol.partition import PlanChange, Partition
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.tuples import Final, Lane, Match, Operation, Point
 
@@ -104,7 +104,7 @@ class Record:
     missing: list[Holder] = field(default_factory=list)
     entries: dict[int, Entry] = field(default_factory=dict)
     seen: Seen = field(default_factory=Seen)
-    retired_by: Change | None = None
+    retired_by: PlanChange | None = None
 
     @property
     def is_final(self) -> bool:
@@ -195,7 +195,7 @@ class Record:
                 del self.entries[query]
 
 
-def new_record(change: Change, partition_id: int, executor: int) -> Record:
+def new_record(change: PlanChange, partition_id: int, executor: int) -> Record:
     """Return the record of a partition that a change creates: it waits for all before it."""
     created = next(p for p in change.created if p.id == partition_id)
     missing = [
@@ -237,7 +237,7 @@ class Content:
 
 
 def portion(
-    record: Record, giver: int, change: Change, created: Partition, taker: int, bugs: frozenset[Bug]
+    record: Record, giver: int, change: PlanChange, created: Partition, taker: int, bugs: frozenset[Bug]
 ) -> Content:
     """Return what of a final record passes to one owner of one of its successors.
 
@@ -262,7 +262,7 @@ def portion(
     return Content(tuple(entries), record.seen.copy() if keeps_seen else Seen())
 
 
-def _heir(entry: Entry, change: Change, giver: int) -> Holder:
+def _heir(entry: Entry, change: PlanChange, giver: int) -> Holder:
     """Return who goes on with the running counts: the giver itself, if it may."""
     reached = [p for p in change.created if entry.operation.reach.overlaps(p.cells)]
     living = [p for p in reached if entry.lives_in(p.cells)]

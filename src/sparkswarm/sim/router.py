@@ -15,7 +15,7 @@ import numpy as np
 
 from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.global_index import GlobalIndex
-from sparkswarm.protocol.messages import PlanChange
+from sparkswarm.protocol.messages import PlanPublished
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.clock import MILLISECOND
@@ -89,7 +89,7 @@ class Router(Machine):
                 self._route_operation(operation, message.low)
             case Ask():
                 self._route_question(source, message)
-            case Command(message=PlanChange()):
+            case Command(message=PlanPublished()):
                 if message.term >= self._tally.term or Bug.TWO_COORDINATORS in self.world.bugs:
                     self._catch_up(message.message.version)
             case Beat():

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sparkswarm.protocol.partition import Change
+from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.clock import MILLISECOND
 from sparkswarm.sim.kept_points import Count, Kept, Rectangle
@@ -69,7 +69,7 @@ class Snapshots:
 
     # -- the window ---------------------------------------------------------------------------
 
-    def follow(self, change: Change) -> None:
+    def follow(self, change: PlanChange) -> None:
         """Remember who held these cells before."""
         self._lineage.record(change, self._world.clock.now)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sparkswarm.protocol.partition import Change
+from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.kept_points import Kept
@@ -68,11 +68,11 @@ class Storage:
         self.term = -1
         self.terms: dict[str, int] = {}
         self.plans = [plan]
-        self.log: list[tuple[Change, ...]] = [()]
+        self.log: list[tuple[PlanChange, ...]] = [()]
         self.records: dict[Holder, Record] = {}
         self.durables = [[Durable(0)] for _ in range(plan.executors)]
         self._fenced_at: list[list[int]] = [[] for _ in range(plan.executors)]
-        self._created_by: dict[int, tuple[int, Change | None]] = {
+        self._created_by: dict[int, tuple[int, PlanChange | None]] = {
             partition.id: (0, None) for partition in plan.partitions
         }
         for partition in plan.partitions:
@@ -94,7 +94,7 @@ class Storage:
         self.term = term
         return True
 
-    def append(self, term: int, plan: Plan, changes: tuple[Change, ...]) -> None:
+    def append(self, term: int, plan: Plan, changes: tuple[PlanChange, ...]) -> None:
         """Make a plan the newest one; DeposedError if the term is over."""
         if Bug.TWO_COORDINATORS in self._bugs:
             del self.plans[plan.version :], self.log[plan.version :]
@@ -127,7 +127,7 @@ class Storage:
         version, _ = self._created_by[partition_id]
         return any(version <= fenced for fenced in self._fenced_at[executor])
 
-    def change_to(self, partition_id: int) -> Change | None:
+    def change_to(self, partition_id: int) -> PlanChange | None:
         """Return the change that created a partition; None at the start."""
         return self._created_by[partition_id][1]
 

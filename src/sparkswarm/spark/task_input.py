@@ -16,7 +16,7 @@ from pyspark import Accumulator, AccumulatorParam, SparkContext
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.config import SwarmConfig
 from sparkswarm.protocol.messages import Message
-from sparkswarm.protocol.partition import Change
+from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.files import FileRef, Files
 from sparkswarm.store.manifest import Kept, State
@@ -49,7 +49,7 @@ class Control:
     prices: tuple[float, float]
     closes: int | None = None
     length: float = 1.0
-    changes: tuple[Change, ...] = ()
+    changes: tuple[PlanChange, ...] = ()
     messages: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
     parcels: Mapping[int, tuple[FileRef, ...]] = field(default_factory=dict)
     states: Mapping[int, FileRef] = field(default_factory=dict)

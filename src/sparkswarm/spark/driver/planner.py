@@ -13,13 +13,13 @@ from sparkswarm.config import SwarmConfig
 from sparkswarm.policies.controller import Steering
 from sparkswarm.policies.policy import History, make_policy, replanned
 from sparkswarm.protocol.messages import Logged
-from sparkswarm.protocol.partition import Change
+from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.task_input import Control, ExecutorReport
 from sparkswarm.store.epochs import Commit
 from sparkswarm.store.manifest import Manifest
 
-Imposed = Callable[[Plan], tuple[Plan, Iterable[Change]]]
+Imposed = Callable[[Plan], tuple[Plan, Iterable[PlanChange]]]
 
 
 class Planner:
