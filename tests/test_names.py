@@ -11,7 +11,6 @@ TWICE: set[str] = {
     "Answer",
     "Asked",
     "Dealt",
-    "Decision",
     "Demand",
     "Fault",
     "Journal",
@@ -27,7 +26,6 @@ TWICE: set[str] = {
     "Swarm",
     "Totals",
     "Tumbling",
-    "Verdict",
     "World",
 }
 """Names that are defined more than once, known and to be removed."""

@@ -7,18 +7,34 @@ from rich.console import Console
 
 from sparkswarm.demo import view
 from sparkswarm.demo.scene import Scene
+from sparkswarm.geometry import CellRect
 from sparkswarm.observe.progress import Progress, Status
-from sparkswarm.protocol.messages import Logged
+from sparkswarm.protocol.messages import Decision, DecisionKind, Reason
+from sparkswarm.protocol.partition import Partition, moved, split
 
+HALVES = [(CellRect(0, 0, 4, 2), {2: 64}), (CellRect(0, 2, 4, 4), {0: 64})]
+CHANGES = (
+    split(Partition(1, CellRect(0, 0, 4, 4), (2,)), HALVES, 3),
+    moved(Partition(5, CellRect(4, 0, 8, 4), (2,)), 2, 1, 6),
+)
+GAIN = {"gain": 0.527, "slowest": 0.1044, "mean": 0.04936, "threshold": 0.0212345}
 DECISIONS = [
-    Logged(number, what, reason)
+    decision
     for number in range(20)
-    for what, reason in (
-        ("rebalance", "the slowest executor would get 52.7% faster (0.1044 -> 0.04936)" * 2),
-        ("ask 3 to give load to 4", "a request"),
-        ("split p1@2 into p3@2 p4@0; move p5@1 into p6@0", "0.1 to 0: rows; 0.2 to 0: whole"),
+    for decision in (
+        Decision(
+            round=number, kind=DecisionKind.REBALANCE, reason=Reason.GAIN_ENOUGH, numbers=GAIN
+        ),
+        Decision(
+            round=number, kind=DecisionKind.ASK, reason=Reason.ABOVE_LEVEL, executors=(2, 0),
+            costs=(9.0, 1.0), numbers={"level": 5.0},
+        ),
+        Decision(
+            round=number, kind=DecisionKind.CHANGE, reason=Reason.ABOVE_LEVEL, changes=CHANGES,
+            executors=(2, 0, 1), costs=(-0.3, 0.1, 0.2),
+        ),
     )
-]
+]  # fmt: skip
 
 
 def progress(batch, executors, seconds=0.9, busy=None):
@@ -77,7 +93,7 @@ def test_it_says_rate_latency_balance_loads_and_decisions():
 
 def test_a_decision_is_one_line_and_requests_are_left_out():
     lines = [line for line in screen(25) if "round " in line and "balancing" not in line]
-    assert "split p1@2 into p3@2 p4@0 and 1 more: 0.1 to 0: rows" in lines[0]
+    assert "split p1@2 into p3@2 p4@0 and 1 more: 0.1 to 0: the last rows" in lines[0]
     assert lines[1].rstrip("│ ").endswith("…")
     assert not any("ask" in line for line in lines)
     assert [line.split()[2] for line in lines] == ["19", "19", "18", "18"][: len(lines)]

@@ -19,7 +19,7 @@ from sparkswarm.experiments.service import Service
 from sparkswarm.experiments.slices import Slices
 from sparkswarm.geometry import FloatArray, QueryCells
 from sparkswarm.protocol.local import LocalSwarm
-from sparkswarm.protocol.messages import Logged
+from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.workloads import Rectangles
@@ -51,7 +51,7 @@ class ListedRound(NamedTuple):
     counts: IndexArray
     latency: float
     plan: Plan
-    log: list[Logged]
+    log: list[Decision]
 
 
 def run_listed(

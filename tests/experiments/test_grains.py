@@ -6,6 +6,7 @@ import pytest
 from sparkswarm.config import SwarmConfig
 from sparkswarm.experiments.machines import Machines
 from sparkswarm.experiments.service import Service
+from sparkswarm.observe.describe import what
 from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.workloads import Rectangles
@@ -90,7 +91,7 @@ def test_slices_agree_with_tuples_carried_one_at_a_time(seed):
     for mine, reference in zip(sliced, exact, strict=True):
         assert mine.counts.tolist() == reference.counts.tolist()
         assert shape(mine.plan) == shape(reference.plan)
-        assert [e.what for e in mine.log] == [e.what for e in reference.log]
+        assert [what(d) for d in mine.log] == [what(d) for d in reference.log]
         assert mine.latency == pytest.approx(reference.latency, abs=MACHINES.slice_seconds)
     # The case is worth comparing: queues grow far beyond a slice, and the plan changes.
     assert max(r.latency for r in exact) > 3 * MACHINES.slice_seconds

@@ -4,6 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparkswarm import Swarm, SwarmConfig, session
+from sparkswarm.observe.describe import reason, what
 from sparkswarm.observe.journal import find, read
 from sparkswarm.spark.sources import register
 
@@ -46,4 +47,4 @@ def test_a_run_leaves_a_journal_and_goes_on_with_it(spark, tmp_path):
     assert batches[-1]["plan"] == handle.plan().version
     decisions = [entry for entry in entries if entry["entry"] == "decision"]
     last = handle.decisions()[-1]
-    assert (decisions[-1]["what"], decisions[-1]["reason"]) == (last.what, last.reason)
+    assert (decisions[-1]["what"], decisions[-1]["reason"]) == (what(last), reason(last))

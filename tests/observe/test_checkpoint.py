@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,11 +12,11 @@ from typer.testing import CliRunner
 
 from sparkswarm import StoreError
 from sparkswarm.geometry import Bounds, CellRect, Grid
-from sparkswarm.observe.checkpoint import Decision, explain_checkpoint
+from sparkswarm.observe.checkpoint import RecordedDecision, explain_checkpoint
 from sparkswarm.observe.held import Held, when
 from sparkswarm.observe.journal import IN_CHECKPOINT, Journal
 from sparkswarm.observe.progress import Progress
-from sparkswarm.protocol.messages import Logged
+from sparkswarm.protocol.messages import Decision, DecisionKind, Reason
 from sparkswarm.protocol.partition import split
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.runfile.cli import explain
@@ -58,7 +59,7 @@ class Tiny:
         self.manifest = stored.following(first.partitions, self.plan.partitions)
         self.epochs.begin(Epoch(1, 0, self.plan, self.manifest))
         self.epochs.commit(Commit(1, self.plan, self.manifest, NOON))
-        self.what = change.describe()
+        self.change = change
 
     def keep(self):
         """Go on by a batch that leaves state of queries and recent points."""
@@ -84,17 +85,19 @@ class Tiny:
         self.epochs.begin(Epoch(2, 0, self.plan, self.manifest))
         self.epochs.commit(Commit(2, self.plan, kept, NOON, NOON - 2_000_000))
 
-    def write_journal(self):
+    def write_journal(self, *more):
         journal = Journal(self.folder / IN_CHECKPOINT, "swarm")
         progress = Progress(
             batch=0, seconds=1.0, points=10, plan_version=0, busy_s=(1.0, 2.0),
             points_by_executor=(5, 5),
         )  # fmt: skip
+        ask, change = DecisionKind.ASK, DecisionKind.CHANGE
+        decided = Decision(round=0, kind=change, reason=Reason.ABOVE_LEVEL, executors=(0, 1))
         decisions = [
-            Logged(0, "ask 0 to give to 1", "it costs 2"),
-            Logged(0, self.what, "0.5 to 1: the last rows"),
+            replace(decided, kind=ask, costs=(2.0, 1.0), numbers={"level": 1.5}),
+            replace(decided, changes=(self.change,), costs=(-0.5, 0.5)),
         ]
-        journal(progress, self.plan, decisions)
+        journal(progress, self.plan, [*decisions, *more])
 
     def write_quarantine(self):
         for batch, reasons in ((0, ["not a number"] * 2), (1, ["not a number", "null id"])):
@@ -217,8 +220,40 @@ def test_why_a_partition_is_as_it_is(tiny):
     explained = found(tiny)
     other, lower, upper = explained.partitions
     assert other.why is None
-    assert lower.why == upper.why == Decision(0, tiny.what, "0.5 to 1: the last rows", 0)
+    assert lower.why == upper.why
+    assert (lower.why.batch, lower.why.round) == (0, 0)
+    assert lower.why.lines == [(tiny.change.describe(), "0.5 to 1: the last rows of p1")]
+    assert explained.to_json()["plan"]["partitions"][1]["why"] == (
+        f"{tiny.change.describe()} (0.5 to 1: the last rows of p1)"
+    )
     assert [decision.is_change for decision in explained.decisions] == [False, True]
+
+
+def test_a_refused_change_made_nothing(tiny):
+    refused = Decision(
+        round=1,
+        kind=DecisionKind.REFUSE,
+        reason=Reason.PLAN_CHANGED,
+        changes=(tiny.change,),
+        executors=(0,),
+    )
+    tiny.write_journal(refused)
+    explained = found(tiny)
+    assert [decision.is_change for decision in explained.decisions] == [False, True, False]
+    assert [decision.created for decision in explained.decisions] == [[], [3, 4], []]
+    assert all(facts.why.round == 0 for facts in explained.partitions[1:])
+
+
+def test_a_journal_of_an_earlier_version_is_read(tiny):
+    tiny.write_journal()
+    with (tiny.folder / IN_CHECKPOINT).open("a") as file:
+        file.write('{"entry":"decision","batch":1,"round":1,"what":"do nothing","reason":"why"}\n')
+    explained = found(tiny)
+    assert explained.decisions[-1].lines == [("do nothing", "why")]
+    assert explained.to_json()["decisions"][-1] == {
+        "batch": 1, "round": 1, "what": "do nothing", "reason": "why"
+    }  # fmt: skip
+    assert "do nothing" in shown(tiny.folder).output
 
 
 def test_a_journal_with_other_things_in_it_is_read_as_far_as_it_goes(tiny):
@@ -235,8 +270,9 @@ def test_bad_rows_are_counted_over_all_batches(tiny):
 
 
 def test_a_proposal_of_several_changes_names_all_that_came_of_them():
-    what = "split p6@3 into p7@3 p8@1; move p9@2+4 into p10@4; rebalance"
-    assert Decision(0, what, "").made == [7, 8, 10]
+    changes = [{"created": [7, 8]}, {"created": [10]}]
+    entry = {"round": 0, "what": "", "reason": "", "made": True, "changes": changes}
+    assert RecordedDecision(entry).created == [7, 8, 10]
 
 
 # -- what is no checkpoint, or a damaged one ---------------------------------------------------

@@ -10,8 +10,8 @@ from sparkswarm.observe import plan_html as html_of_plans
 from sparkswarm.observe.html import MOST_BARS, handle_html, plot, status_html
 from sparkswarm.observe.plan_html import css_colour, plan_html
 from sparkswarm.observe.progress import Progress, Status
-from sparkswarm.protocol.messages import Logged
-from sparkswarm.protocol.partition import reshared
+from sparkswarm.protocol.messages import Decision, DecisionKind, Reason
+from sparkswarm.protocol.partition import reshared, split
 from sparkswarm.protocol.plan import Plan
 
 EVIL = "<script>alert('x')</script>&"
@@ -46,6 +46,19 @@ def plan(executors=3):
     return Plan.initial(Grid(Bounds(0, 0, 16, 8), 16, 8), executors)
 
 
+def hot_split():
+    (whole, *_) = plan().partitions
+    pieces = zip(whole.cells.split_rows(4), ({0: 64}, {1: 64}), strict=True)
+    return Decision(
+        round=1,
+        kind=DecisionKind.CHANGE,
+        reason=Reason.ABOVE_LEVEL,
+        changes=(split(whole, list(pieces), 4),),
+        executors=(0, 1),
+        costs=(-0.5, 0.5),
+    )
+
+
 def status(executors=3, **changed):
     busy = tuple(0.01 * (m + 1) for m in range(executors))
     last = Progress(
@@ -55,7 +68,7 @@ def status(executors=3, **changed):
     facts = Status(
         active=True, policy="swarm", executors=executors, round=2, partitions=3, batches=8,
         points=9000, matches=100, operations=40, quarantined={("point", "not a number"): 2},
-        last=last, decisions=(Logged(1, "split p1@0 into p4@0 p5@1", "it is hot"),),
+        last=last, decisions=(hot_split(),),
     )  # fmt: skip
     return replace(facts, **changed)
 
@@ -63,7 +76,8 @@ def status(executors=3, **changed):
 def test_a_status_shows_what_its_text_says():
     page = Page(status_html(status()))
     for words in ("swarm, running", "3 executors", "9,000 points", "batch 7", "2,000 points/s",
-                  "2 x point: not a number", "split p1@0 into p4@0 p5@1", "it is hot",
+                  "2 x point: not a number", "split p2@0 into p4@0 p5@1",
+                  "0.5 to 1: the last rows of p2",
                   "10 ms", "30 ms"):  # fmt: skip
         assert words in page.text
 
@@ -77,11 +91,10 @@ def test_what_came_from_outside_is_text():
     hostile = status(
         policy=EVIL,
         quarantined={(EVIL, EVIL): 1},
-        decisions=(Logged(1, EVIL, EVIL),),
     )
     page = Page(handle_html(hostile, plan()))
     assert "script" not in page.tags
-    assert page.text.count(EVIL) == 5
+    assert page.text.count(EVIL) == 3
 
 
 def test_a_plan_has_a_rectangle_for_each_partition_within_the_picture():

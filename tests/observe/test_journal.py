@@ -63,7 +63,7 @@ def files(path):
 
 def test_what_is_written_comes_back(path):
     plan = after_sharing(first_plan(), 1, 1, 2)
-    write(path, [(progress(0, plan), plan, decided(0, "rebalance", "it pays"))])
+    write(path, [(progress(0, plan), plan, decided(0))])
     start, planned, batch, decision = all_of(path)
     assert start == {
         "entry": "start", "offset": 0, "time": 1000.0, "policy": "swarm",
@@ -81,7 +81,9 @@ def test_what_is_written_comes_back(path):
         "quarantined": [["point", "outside the bounds", 3]],
     }  # fmt: skip
     assert decision == {
-        "entry": "decision", "batch": 0, "round": 0, "what": "rebalance", "reason": "it pays"
+        "entry": "decision", "batch": 0, "round": 0, "kind": "keep", "what": "do nothing",
+        "reason": "nothing arrived", "code": "nothing_arrived", "executors": [], "costs": [],
+        "numbers": {}, "made": False, "changes": [],
     }  # fmt: skip
 
 

@@ -4,17 +4,18 @@ import json
 import re
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparkswarm import ConfigError
-from sparkswarm.geometry import Bounds, Grid
+from sparkswarm.geometry import Bounds, CellRect, Grid
 from sparkswarm.observe.metrics import METRICS, Metrics, metrics_table
 from sparkswarm.observe.progress import Progress
-from sparkswarm.protocol.messages import Logged
-from sparkswarm.protocol.partition import reshared
+from sparkswarm.protocol.messages import Decision, DecisionKind, Reason
+from sparkswarm.protocol.partition import Partition, reshared, split
 from sparkswarm.protocol.plan import Plan
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -43,6 +44,21 @@ def plan():
     return first.apply([reshared(first.partitions[0], {0: 32, 1: 32}, ids[0])])
 
 
+def halved(*numbers):
+    """Return a decision by which partitions were split, one of each number."""
+    partitions = [Partition(n, CellRect(0, 2 * n, 8, 2 * n + 2), (0,)) for n in numbers]
+    return Decision(
+        round=0,
+        kind=DecisionKind.CHANGE,
+        reason=Reason.ABOVE_LEVEL,
+        changes=tuple(
+            split(p, [(cells, {m: 64}) for m, cells in enumerate(p.cells.split_rows(1))], 10 + p.id)
+            for p in partitions
+        ),
+        executors=(0, 1),
+    )
+
+
 class SparksProgress:
     """What a listener gets from Spark, as far as we look."""
 
@@ -61,8 +77,12 @@ class SparksProgress:
 @pytest.fixture
 def metrics():
     metrics = Metrics()
-    metrics(progress(0), plan(), [Logged(0, "rebalance", "why"), Logged(0, "split p1", "why")])
-    more = [Logged(1, "split p2", "why"), Logged(1, "3 gives nothing", "why")]
+    rebalance = Decision(round=0, kind=DecisionKind.REBALANCE, reason=Reason.FIRST_ROUND)
+    metrics(progress(0), plan(), [rebalance, halved(0)])
+    nothing = Decision(
+        round=1, kind=DecisionKind.NOTHING_TO_GIVE, reason=Reason.HOLDS_NOTHING, executors=(3,)
+    )
+    more = [halved(1), nothing]
     metrics(progress(1, busy_s=(2.0, 2.0)), plan(), more)
     metrics.merge(SparksProgress())
     return metrics
@@ -84,9 +104,19 @@ def test_numbers_add_up_over_batches(metrics):
     assert get("sparkswarm_executor_points_total", executor="1") == 120
     assert get("sparkswarm_decisions_total", what="split") == 2
     assert get("sparkswarm_decisions_total", what="rebalance") == 1
-    assert get("sparkswarm_decisions_total", what="gives") == 1
+    assert get("sparkswarm_decisions_total", what="nothing_to_give") == 1
     assert get("sparkswarm_batch_seconds_count") == 2
     assert get("sparkswarm_batch_seconds_sum") == 4
+
+
+def test_every_change_of_a_proposal_counts_and_a_refused_one_does_not():
+    metrics = Metrics()
+    made = halved(0, 1)
+    refused = replace(made, kind=DecisionKind.REFUSE, reason=Reason.PLAN_CHANGED)
+    metrics(progress(0), plan(), [made, refused])
+    values = metrics.values()
+    assert values["sparkswarm_decisions_total", (("what", "split"),)] == 2
+    assert values["sparkswarm_decisions_total", (("what", "refuse"),)] == 1
 
 
 def test_gauges_are_as_the_last_batch_left_them(metrics):

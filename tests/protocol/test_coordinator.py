@@ -4,19 +4,23 @@ import pytest
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import PlanError, ProtocolError
+from sparkswarm.observe.describe import reason, what
 from sparkswarm.protocol.coordinator import Coordinator
 from sparkswarm.protocol.elastic import resized
 from sparkswarm.protocol.messages import (
-    MeasuredThroughput,
     CloseRound,
     CostReport,
+    Decision,
+    DecisionKind,
     IdGrant,
     IdRequest,
-    Logged,
+    MeasuredThroughput,
     NothingFeasible,
     PlanPublished,
     Proposal,
+    Reason,
     ReduceRequest,
+    Refusal,
     Refused,
     ReportsDue,
 )
@@ -24,6 +28,8 @@ from sparkswarm.protocol.partition import moved, reshared, split
 from sparkswarm.protocol.plan import Plan
 
 MANY = 1e6
+IGNORED = DecisionKind.IGNORED_REPORT
+ONE_CELL = (Refusal(m_low=1, reason=Reason.NOTHING_FITS),)
 
 
 def make(executors=4, **settings):
@@ -46,8 +52,8 @@ def of(kind, messages):
 
 
 def verdict(messages):
-    [logged] = [m for m in of(Logged, messages) if m.what in ("rebalance", "do nothing")]
-    return logged.what
+    [decision] = [m for m in of(Decision, messages) if what(m) in ("rebalance", "do nothing")]
+    return what(decision)
 
 
 def test_nothing_is_decided_before_all_have_reported():
@@ -94,7 +100,7 @@ def test_several_pairs_get_disjoint_runs_of_ids():
 def test_every_round_ends_with_a_decision_and_its_reason(costs, received, expected):
     messages = report(make(), costs, received=received)
     assert verdict(messages) == expected
-    assert all(logged.reason for logged in of(Logged, messages))
+    assert all(reason(decision) for decision in of(Decision, messages))
 
 
 def test_late_unknown_and_repeated_reports_change_nothing():
@@ -102,7 +108,7 @@ def test_late_unknown_and_repeated_reports_change_nothing():
     report(coordinator, [9, 1, 1, 1], number=3)
     assert of(ReduceRequest, coordinator.handle(CostReport(0, 2, 1e9, MANY))) == []
     assert of(ReduceRequest, coordinator.handle(CostReport(0, 3, 1e9, MANY))) == []
-    assert of(Logged, coordinator.handle(CostReport(17, 3, 1, MANY)))[0].what == "report ignored"
+    assert of(Decision, coordinator.handle(CostReport(17, 3, 1, MANY)))[0].kind is IGNORED
 
 
 def test_silent_executors_do_not_stop_the_round_and_are_left_alone():
@@ -111,7 +117,7 @@ def test_silent_executors_do_not_stop_the_round_and_are_left_alone():
     messages = coordinator.handle(ReportsDue(0))
     [request] = of(ReduceRequest, messages)
     assert (request.m_high, request.m_lows) == (0, (1,))
-    assert any("[2]" in logged.reason for logged in of(Logged, messages))
+    assert any("[2]" in reason(decision) for decision in of(Decision, messages))
     assert coordinator.handle(ReportsDue(0)) == [], "a round is decided once"
 
 
@@ -120,7 +126,7 @@ def prepared_move(coordinator, request, taker=None):
     partition = coordinator.plan.owned_by(request.m_high)[0]
     taker = request.m_lows[0] if taker is None else taker
     change = moved(partition, request.m_high, taker, request.fresh_ids[0])
-    return Proposal(request.m_high, request.round, (change,), ((taker, 1.0),), "a test")
+    return Proposal(request.m_high, request.round, (change,), ((taker, 1.0),), Reason.ABOVE_LEVEL)
 
 
 def asked(coordinator, costs=(9, 1, 1, 1)):
@@ -134,7 +140,10 @@ def test_a_proposal_that_fits_is_published_as_the_next_plan():
     assert of(PlanPublished, messages) == [PlanPublished(1, proposal.changes)]
     assert coordinator.plan.version == 1
     assert proposal.changes[0].created[0] in coordinator.plan.partitions
-    assert of(Logged, messages)[0].reason == "a test"
+    [decision] = of(Decision, messages)
+    assert (decision.kind, decision.reason) == (DecisionKind.CHANGE, Reason.ABOVE_LEVEL)
+    assert decision.made == decision.changes == proposal.changes
+    assert (decision.executors, decision.costs) == ((0, 1), (-1.0, 1.0))
 
 
 def test_ids_that_were_not_granted_are_refused():
@@ -143,7 +152,7 @@ def test_ids_that_were_not_granted_are_refused():
     partition = coordinator.plan.owned_by(0)[0]
     change = moved(partition, 0, 1, request.fresh_ids[0] + 10_000)
     before = coordinator.plan
-    messages = coordinator.handle(Proposal(0, 0, (change,), (), "a test"))
+    messages = coordinator.handle(Proposal(0, 0, (change,), (), Reason.ABOVE_LEVEL))
     assert [refused.change for refused in of(Refused, messages)] == [change]
     assert not of(PlanPublished, messages)
     assert coordinator.plan == before
@@ -155,7 +164,7 @@ def test_ids_are_granted_for_one_proposal():
     coordinator.handle(prepared_move(coordinator, request))
     [partition] = [p for p in coordinator.plan.partitions if p.id == request.fresh_ids[0]]
     back = moved(partition, request.m_lows[0], 0, request.fresh_ids[0] + 1)
-    assert of(Refused, coordinator.handle(Proposal(0, 0, (back,), (), "a test")))
+    assert of(Refused, coordinator.handle(Proposal(0, 0, (back,), (), Reason.ABOVE_LEVEL)))
 
 
 def test_a_proposal_of_an_earlier_round_is_refused():
@@ -175,7 +184,7 @@ def test_what_still_fits_of_a_proposal_is_made_and_the_rest_refused():
     good = split(mine, [(left, {0: 64}), (right, {1: 64})], first)
     stale = moved(good.created[0], 0, 1, first + 2)
     stale = moved(stale.created[0], 1, 0, first + 3)
-    messages = coordinator.handle(Proposal(0, 0, (good, stale), (), "a test"))
+    messages = coordinator.handle(Proposal(0, 0, (good, stale), (), Reason.ABOVE_LEVEL))
     assert of(PlanPublished, messages) == [PlanPublished(1, (good,))]
     assert [refused.change for refused in of(Refused, messages)] == [stale]
     assert other in coordinator.plan.partitions
@@ -185,12 +194,12 @@ def test_when_nothing_is_feasible_the_next_machine_is_asked():
     coordinator = make(moves_per_round=1, receivers=1)
     request = asked(coordinator, (9, 6, 5, 1))
     assert request.m_high == 0
-    messages = coordinator.handle(NothingFeasible(0, 0, "one cell"))
+    messages = coordinator.handle(NothingFeasible(0, 0, ONE_CELL))
     [second] = of(ReduceRequest, messages)
     assert (second.m_high, second.m_lows) == (1, (3,))
-    assert any(logged.reason == "one cell" for logged in of(Logged, messages))
-    assert of(ReduceRequest, coordinator.handle(NothingFeasible(1, 0, "one cell"))) == []
-    assert of(ReduceRequest, coordinator.handle(NothingFeasible(0, 0, "again"))) == []
+    assert any(decision.reason is Reason.NOTHING_FITS for decision in of(Decision, messages))
+    assert of(ReduceRequest, coordinator.handle(NothingFeasible(1, 0, ONE_CELL))) == []
+    assert of(ReduceRequest, coordinator.handle(NothingFeasible(0, 0, ONE_CELL))) == []
 
 
 def test_requests_for_ids_wait_for_the_decision():
@@ -234,12 +243,12 @@ def test_a_report_that_makes_no_sense_is_said_and_left_out(number):
     messages = report(coordinator, [9, 1, number])
     [request] = of(ReduceRequest, messages)
     assert (request.m_high, request.m_lows) == (0, (1,))
-    assert any(logged.what == "report ignored" for logged in of(Logged, messages))
+    assert any(decision.kind is IGNORED for decision in of(Decision, messages))
 
 
 def test_when_no_report_makes_sense_nothing_happens():
     messages = report(make(executors=2), [float("nan")] * 2)
-    assert {type(message) for message in messages} == {Logged}
+    assert {type(message) for message in messages} == {Decision}
 
 
 def test_an_executor_may_change_only_what_it_owns():
@@ -247,29 +256,31 @@ def test_an_executor_may_change_only_what_it_owns():
     request = asked(coordinator)
     [other] = coordinator.plan.owned_by(1)
     messages = coordinator.handle(
-        Proposal(0, 0, (moved(other, 1, 2, request.fresh_ids[0]),), (), "a test")
+        Proposal(0, 0, (moved(other, 1, 2, request.fresh_ids[0]),), (), Reason.ABOVE_LEVEL)
     )
-    assert "does not own" in of(Refused, messages)[0].reason
+    assert of(Refused, messages)[0].reason is Reason.NOT_OWNER
+    assert "does not own" in reason(of(Decision, messages)[0])
     assert coordinator.plan.version == 0
 
 
 def test_nothing_is_given_to_an_executor_that_does_not_exist():
     coordinator = make()
     messages = coordinator.handle(prepared_move(coordinator, asked(coordinator), taker=77))
-    assert "0 to 3" in of(Refused, messages)[0].reason
+    assert of(Refused, messages)[0].reason is Reason.UNKNOWN_EXECUTOR
+    assert "0 to 3" in reason(of(Decision, messages)[0])
 
 
 def test_tidying_up_and_giving_load_away_do_not_disturb_each_other():
     coordinator = make(moves_per_round=1, receivers=1)
     assert asked(coordinator, (9, 6, 5, 1)).m_high == 0
     [grant] = of(IdGrant, coordinator.handle(IdRequest(1, 0, 1)))
-    [second] = of(ReduceRequest, coordinator.handle(NothingFeasible(0, 0, "one cell")))
+    [second] = of(ReduceRequest, coordinator.handle(NothingFeasible(0, 0, ONE_CELL)))
     assert second.m_high == 1
     [partition] = coordinator.plan.owned_by(1)
     tidy = reshared(partition, {1: 64}, grant.first_id)
-    assert of(PlanPublished, coordinator.handle(Proposal(1, 0, (tidy,), (), "tidy")))
+    assert of(PlanPublished, coordinator.handle(Proposal(1, 0, (tidy,), (), Reason.TIDYING)))
     move = moved(tidy.created[0], 1, 3, second.fresh_ids[0])
-    assert of(PlanPublished, coordinator.handle(Proposal(1, 0, (move,), (), "a gift")))
+    assert of(PlanPublished, coordinator.handle(Proposal(1, 0, (move,), (), Reason.ABOVE_LEVEL)))
 
 
 def test_the_runtime_may_say_what_was_achieved():
@@ -301,18 +312,19 @@ def test_resizing_publishes_the_plan_and_says_why(executors):
     coordinator = make()
     before = coordinator.plan
     plan, changes = resized(before, executors)
-    published, logged = coordinator.resize(executors)
+    published, decision = coordinator.resize(executors)
     assert coordinator.plan == plan
     assert published == PlanPublished(1, changes)
-    assert logged.what == f"resize to {executors} executors"
-    assert "there were 4" in logged.reason
+    assert what(decision) == f"resize to {executors} executors"
+    assert "there were 4" in reason(decision)
+    assert decision.made == changes
 
 
 def test_resizing_to_the_same_number_changes_nothing():
     coordinator = make()
     report(coordinator, [9, 1, 1])
-    [logged] = coordinator.resize(4)
-    assert isinstance(logged, Logged)
+    [decision] = coordinator.resize(4)
+    assert isinstance(decision, Decision)
     assert coordinator.plan.version == 0
     assert verdict(coordinator.handle(CostReport(3, 0, 1, MANY))) == "rebalance"
 
@@ -336,10 +348,10 @@ def test_a_round_that_had_begun_ends_without_a_decision(executors):
         *report(coordinator, [9, 1, 1, 1], number=3),
         *coordinator.handle(ReportsDue(3)),
         *coordinator.handle(IdRequest(0, 3, 1)),
-        *coordinator.handle(NothingFeasible(0, 3, "late")),
+        *coordinator.handle(NothingFeasible(0, 3, ONE_CELL)),
     ]
-    assert {type(message) for message in late} == {Logged}
-    assert {logged.what for logged in late} == {"report ignored"}
+    assert {type(message) for message in late} == {Decision}
+    assert {decision.kind for decision in late} == {IGNORED}
     assert coordinator.plan.version == version
 
 
@@ -350,14 +362,14 @@ def test_proposals_and_answers_of_before_a_resize_are_refused(executors):
     [grant] = of(IdGrant, coordinator.handle(IdRequest(1, 0, 1)))
     [kept] = coordinator.plan.owned_by(1)
     proposal = prepared_move(coordinator, request)
-    tidy = Proposal(1, 0, (reshared(kept, {1: 64}, grant.first_id),), (), "tidy")
+    tidy = Proposal(1, 0, (reshared(kept, {1: 64}, grant.first_id),), (), Reason.TIDYING)
     coordinator.resize(executors)
     before = coordinator.plan
     for late in (proposal, tidy):
         messages = coordinator.handle(late)
         assert [refused.change for refused in of(Refused, messages)] == list(late.changes)
         assert not of(PlanPublished, messages)
-    assert coordinator.handle(NothingFeasible(0, 0, "late")) == []
+    assert coordinator.handle(NothingFeasible(0, 0, ONE_CELL)) == []
     assert coordinator.plan == before
 
 
@@ -382,15 +394,15 @@ def test_resizing_twice_between_two_rounds_loses_no_round():
 
 def test_resizing_before_the_first_round():
     coordinator = make()
-    _, logged = coordinator.resize(6)
-    assert logged.round == 0
+    _, decision = coordinator.resize(6)
+    assert decision.round == 0
     assert verdict(report(coordinator, [9, 1, 1, 1, 1, 1])) == "rebalance"
 
 
 def test_an_executor_that_left_is_unknown_and_a_new_one_is_not():
     coordinator = make()
     coordinator.resize(3)
-    assert of(Logged, coordinator.handle(CostReport(3, 1, 9, MANY)))[0].what == "report ignored"
+    assert of(Decision, coordinator.handle(CostReport(3, 1, 9, MANY)))[0].kind is IGNORED
     coordinator.resize(4)
     assert coordinator.handle(CostReport(3, 1, 9, MANY)) == []
 
@@ -411,3 +423,29 @@ def test_what_a_resize_does_to_the_load_is_no_surprise():
     report(coordinator, [1, 1, 9], number=1)
     coordinator.resize(2)
     assert verdict(report(coordinator, [9, 2], number=2)) == "rebalance"
+
+
+def test_a_refused_change_is_decided_about_and_not_made():
+    coordinator = make()
+    proposal = prepared_move(coordinator, asked(coordinator))
+    report(coordinator, [1, 1, 1, 1], number=1)
+    [decision] = of(Decision, coordinator.handle(proposal))
+    assert (decision.kind, decision.reason) == (DecisionKind.REFUSE, Reason.OLD_ROUND)
+    assert (decision.changes, decision.made) == (proposal.changes, ())
+
+
+def test_of_what_was_refused_the_decision_has_what_came_closest():
+    coordinator = make(moves_per_round=1, receivers=1)
+    request = asked(coordinator, (9, 6, 5, 1))
+    change = prepared_move(coordinator, request).changes[0]
+    poor, better = (
+        Refusal(
+            m_low=3, reason=Reason.GAIN_TOO_SMALL, changes=(change,), numbers={"gain": g, "cost": 9}
+        )
+        for g in (0.1, 0.2)
+    )
+    answer = NothingFeasible(0, 0, (*ONE_CELL, better, poor))
+    decision = of(Decision, coordinator.handle(answer))[0]
+    assert (decision.kind, decision.executors) == (DecisionKind.NOTHING_TO_GIVE, (0, 3))
+    assert decision.numbers == {"gain": 0.2, "cost": 9, "options": 3}
+    assert (decision.changes, decision.made) == ((change,), ())

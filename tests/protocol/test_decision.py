@@ -10,17 +10,17 @@ from sparkswarm.protocol.decision import (
     PredictedGain,
     Stage,
     Throughput,
-    Verdict,
     diagram,
     gain_worth_having,
 )
+from sparkswarm.protocol.messages import DecisionKind
 
-NOTHING, REBALANCE = Verdict.DO_NOTHING, Verdict.REBALANCE
+NOTHING, REBALANCE = DecisionKind.KEEP, DecisionKind.REBALANCE
 
 
 def verdicts(throughputs, beta=20):
     decider = FiveStages(beta)
-    return [decider.decide([1.0], r).verdict for r in throughputs]
+    return [decider.decide([1.0], r).kind for r in throughputs]
 
 
 @pytest.mark.parametrize(
@@ -105,14 +105,14 @@ MANY = 1e9
 )
 def test_rebalance_when_the_slowest_is_predicted_to_gain(costs, expected):
     decision = PredictedGain(min_gain=0.05).decide(costs, MANY)
-    assert decision.verdict is expected
+    assert decision.kind is expected
     assert decision.reason
 
 
 def test_what_chance_explains_is_no_reason_to_rebalance():
     costs = [1.1, 1.0, 0.9]
-    assert PredictedGain(0.05).decide(costs, 3 * 100_000).verdict is REBALANCE
-    assert PredictedGain(0.05).decide(costs, 3 * 400).verdict is NOTHING
+    assert PredictedGain(0.05).decide(costs, 3 * 100_000).kind is REBALANCE
+    assert PredictedGain(0.05).decide(costs, 3 * 400).kind is NOTHING
     assert gain_worth_having(0.05, 3, 3 * 400) == pytest.approx(3 / 20)
 
 
@@ -120,4 +120,4 @@ def test_what_chance_explains_is_no_reason_to_rebalance():
 def test_the_decision_depends_only_on_proportions(costs):
     decider = PredictedGain(0.05)
     once, twice = (decider.decide([c * f for c in costs], MANY) for f in (1.0, 2.0))
-    assert once.verdict is twice.verdict
+    assert once.kind is twice.kind

@@ -16,9 +16,9 @@ from sparkswarm.geometry import Bounds, CellRect, Grid, QueryCells
 from sparkswarm.protocol.global_index import GlobalIndex, RoutedPoints
 from sparkswarm.protocol.partition import (
     TICKETS,
-    PlanChange,
     ChangeKind,
     Partition,
+    PlanChange,
     Shares,
     merged,
     moved,

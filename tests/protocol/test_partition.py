@@ -12,9 +12,9 @@ from sparkswarm.errors import PlanError
 from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import (
     TICKETS,
-    PlanChange,
     ChangeKind,
     Partition,
+    PlanChange,
     Shares,
     merged,
     moved,

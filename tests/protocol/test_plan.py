@@ -16,9 +16,9 @@ from sparkswarm.errors import PlanError
 from sparkswarm.geometry import Bounds, CellRect, Grid
 from sparkswarm.protocol.partition import (
     TICKETS,
-    PlanChange,
     ChangeKind,
     Partition,
+    PlanChange,
     merged,
     moved,
     reshared,

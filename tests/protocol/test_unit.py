@@ -15,6 +15,7 @@ from sparkswarm.protocol.messages import (
     NothingFeasible,
     PlanPublished,
     Proposal,
+    Reason,
     ReduceRequest,
     Refused,
     ReportsDue,
@@ -163,7 +164,7 @@ def test_nothing_feasible_is_said_with_the_reason():
     close(unit)
     [answer] = unit.handle(request())
     assert isinstance(answer, NothingFeasible)
-    assert answer.reason
+    assert [refusal.reason for refusal in answer.refusals] == [Reason.NOTHING_FITS]
     [empty] = make([]).handle(request())
     assert isinstance(empty, NothingFeasible)
 

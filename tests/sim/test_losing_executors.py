@@ -13,9 +13,11 @@ from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.coordinator import Coordinator
 from sparkswarm.protocol.messages import (
     CostReport,
-    Logged,
+    Decision,
+    DecisionKind,
     PlanPublished,
     Proposal,
+    Reason,
     ReduceRequest,
     Refused,
 )
@@ -23,6 +25,7 @@ from sparkswarm.protocol.partition import Partition, moved
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.protocol.unit import LoadBalancingUnit
 
+KEEP = DecisionKind.KEEP
 CONFIG = SwarmConfig(
     bounds=(0, 0, 8, 8), grid=(8, 8), executors=4, decision="five_stages", beta=1, min_gain=0.0
 )
@@ -75,7 +78,7 @@ def test_one_who_has_nothing_is_lost_without_a_change() -> None:
     one.lose(2)
     one.regain(2)
     (only,) = one.lose(2)
-    assert isinstance(only, Logged)
+    assert isinstance(only, Decision)
 
 
 def test_the_last_executor_cannot_be_lost() -> None:
@@ -105,7 +108,7 @@ def test_a_proposal_to_give_to_one_who_was_lost_meanwhile_is_refused() -> None:
     one.lose(receiver)
     mine = one.plan.owned_by(request.m_high)[0]
     change = moved(mine, request.m_high, receiver, request.fresh_ids[0])
-    answers = one.handle(Proposal(request.m_high, request.round, (change,), (), "a test"))
+    answers = one.handle(Proposal(request.m_high, request.round, (change,), (), Reason.ABOVE_LEVEL))
     assert any(isinstance(answer, Refused) for answer in answers)
     assert one.plan.owned_by(receiver) == ()
 
@@ -115,9 +118,9 @@ def test_one_who_comes_back_is_counted_on_again() -> None:
     one.lose(2)
     one.regain(2)
     said = report(one, 1, {0: 1.0, 1: 1.0, 3: 1.0})
-    assert not any(isinstance(message, Logged) and "do nothing" in message.what for message in said)
+    assert not any(isinstance(message, Decision) and message.kind is KEEP for message in said)
     said = report(one, 1, {2: 0.0})
-    assert any(isinstance(message, Logged) and "do nothing" in message.what for message in said)
+    assert any(isinstance(message, Decision) and message.kind is KEEP for message in said)
 
 
 def test_queries_that_come_after_the_plan_are_counted_and_points_kept() -> None:

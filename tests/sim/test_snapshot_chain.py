@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import (
     TICKETS,
-    PlanChange,
     Partition,
+    PlanChange,
     merged,
     moved,
     reshared,

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sparkswarm.config import SwarmConfig
+from sparkswarm.observe.describe import describe
 from sparkswarm.policies.controller import Steering
-from sparkswarm.protocol.messages import CostReport, NothingFeasible, Proposal, ReduceRequest
+from sparkswarm.protocol.messages import (
+    CostReport,
+    NothingFeasible,
+    Proposal,
+    Reason,
+    ReduceRequest,
+)
 from sparkswarm.protocol.partition import moved
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.task_input import Control, ExecutorReport
@@ -76,7 +83,7 @@ def test_a_request_goes_out_with_the_next_batch_and_its_answer_is_in_force_in_th
     mine = it.plan.owned_by(0)[0]
     change = moved(mine, 0, 1, request.fresh_ids[0])
     parcel = FileRef("soft/parcel", 0, 1, 2)
-    proposal = Proposal(0, 0, (change,), ((1, 4.0),), "for a test")
+    proposal = Proposal(0, 0, (change,), ((1, 4.0),), Reason.ABOVE_LEVEL)
     it.digest(asked, [report(0, proposal, parcels={1: parcel}), report(1)])
 
     told = it.begin()
@@ -92,7 +99,7 @@ def test_where_nothing_can_be_given_the_rounds_go_on():
     control = it.begin()
     it.digest(control, uneven(control))
     asked = it.begin()
-    it.digest(asked, [report(0, NothingFeasible(0, 0, "a single cell")), report(1)])
+    it.digest(asked, [report(0, NothingFeasible(0, 0, ())), report(1)])
     assert it.begin().closes == 1
 
 
@@ -100,7 +107,7 @@ def test_a_silent_executor_does_not_stop_the_round():
     it = steering(round_batches=1)
     control = it.begin()
     it.digest(control, [report(0, CostReport(0, 0, 9.0, 9000.0))])
-    assert any("no report from [1]" in str(entry) for entry in it.journal)
+    assert any("no report from [1]" in describe(decision) for decision in it.journal)
     assert it.round == 1
 
 

@@ -30,8 +30,8 @@ from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.merge import Merge, find_merges
 from sparkswarm.protocol.partition import (
     TICKETS,
-    PlanChange,
     Partition,
+    PlanChange,
     Shares,
     merged,
     moved,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sparkswarm.geometry import CellRect, Grid
 from sparkswarm.index.match import match
-from sparkswarm.protocol.partition import PlanChange, Partition, merged, moved, split
+from sparkswarm.protocol.partition import Partition, PlanChange, merged, moved, split
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store import ledger, segments
 from sparkswarm.store.files import FileRef

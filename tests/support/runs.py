@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkswarm.geometry import Bounds, Grid
 from sparkswarm.observe.progress import Progress
-from sparkswarm.protocol.messages import Logged
+from sparkswarm.protocol.messages import Decision, DecisionKind, Reason
 from sparkswarm.protocol.partition import moved, reshared
 from sparkswarm.protocol.plan import Plan
 
@@ -44,11 +44,13 @@ def progress(batch: int, plan: Plan, bad: str = "outside the bounds") -> Progres
     )
 
 
-def decided(batch: int, what: str = "do nothing", reason: str = "all is even") -> list[Logged]:
-    return [Logged(batch, what, reason)]
+def decided(
+    number: int, kind: DecisionKind = DecisionKind.KEEP, reason: Reason = Reason.NOTHING_ARRIVED
+) -> list[Decision]:
+    return [Decision(round=number, kind=kind, reason=reason)]
 
 
-def wandering(batches: int, executors: int = 4) -> list[tuple[Progress, Plan, list[Logged]]]:
+def wandering(batches: int, executors: int = 4) -> list[tuple[Progress, Plan, list[Decision]]]:
     """Return a run in which every third batch has a new plan."""
     plan, run = first_plan(executors), []
     for batch in range(batches):

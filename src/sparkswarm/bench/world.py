@@ -16,8 +16,8 @@ import numpy.typing as npt
 from sparkswarm.config import SwarmConfig
 from sparkswarm.geometry import FloatArray, QueryCells
 from sparkswarm.protocol.local import LocalSwarm
-from sparkswarm.protocol.messages import Logged
-from sparkswarm.protocol.partition import TICKETS, PlanChange, Partition
+from sparkswarm.protocol.messages import Decision
+from sparkswarm.protocol.partition import TICKETS, Partition, PlanChange
 from sparkswarm.workloads import QUERY_SIDE, Density, Hotspot
 
 CHECK_WORK = 0.02
@@ -46,7 +46,7 @@ class Played:
     work: FloatArray
     static_work: FloatArray
     changes: tuple[PlanChange, ...]
-    log: tuple[Logged, ...]
+    log: tuple[Decision, ...]
 
     @property
     def efficiency(self) -> float:

@@ -17,8 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sparkswarm.demo.scene import CHANGES, HOTSPOT_SHARE, POINTS, QUERIES, Scene
+from sparkswarm.observe.describe import lines
 from sparkswarm.observe.progress import Progress, Status
-from sparkswarm.protocol.messages import Logged
+from sparkswarm.protocol.messages import Decision, DecisionKind
 from sparkswarm.workloads.cities import BUSIEST_HOUR
 
 OTHER_LINES = 19
@@ -28,7 +29,7 @@ MOST_BARS, SPARKS = 8, "▁▂▃▄▅▆▇█"
 
 
 def screen(
-    console: Console, scene: Scene, status: Status, decisions: Sequence[Logged],
+    console: Console, scene: Scene, status: Status, decisions: Sequence[Decision],
     seen: Sequence[Progress],
 ) -> Group:  # fmt: skip
     """Return the view after a batch."""
@@ -38,7 +39,7 @@ def screen(
     sparks = Text.assemble(
         (f"{last.balance:.2f}  ", "bold"), _sparks(seen, scene.during, width - 12)
     )
-    newest = (_in_words(entry) for entry in reversed(decisions) if entry.what[:3] != "ask")
+    newest = (_in_words(d) for d in reversed(decisions) if d.kind is not DecisionKind.ASK)
     return Group(
         _head(scene, last.batch),
         _facts(scene, status, last),
@@ -166,13 +167,12 @@ def _sparks(seen: Sequence[Progress], during: range, room: int) -> Text:
     return Text.assemble(*zip(bars, styles, strict=True))
 
 
-def _in_words(entry: Logged) -> Text:
-    """Return a decision in one line, the first of several changes: a screen is no log."""
-    what, *more = entry.what.split("; ")
-    reason = entry.reason.split("; ")[0] if more else entry.reason
+def _in_words(decision: Decision) -> Text:
+    """Return a decision in one line; of several changes the first."""
+    (what, reason), *more = lines(decision)
     also = f" and {len(more)} more" if more else ""
     return Text.assemble(
-        (f"round {entry.round:>2}  ", "dim"), (what + also, "bold"), f": {reason}",
+        (f"round {decision.round:>2}  ", "dim"), (what + also, "bold"), f": {reason}",
         no_wrap=True, overflow="ellipsis",
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from sparkswarm.experiments.service import Service
 from sparkswarm.geometry import FloatArray, Grid, QueryCells
 from sparkswarm.policies import HashCell
 from sparkswarm.protocol.global_index import GlobalIndex
-from sparkswarm.protocol.messages import Logged
+from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
 
 SWEEPS = 6
@@ -76,7 +76,7 @@ class Paired:
 
     def close_round(
         self, number: int, totals: Totals, mix: Mix, busy: FloatArray
-    ) -> tuple[list[Logged], Moves | None]:
+    ) -> tuple[list[Decision], Moves | None]:
         """Decide nothing."""
         return [], None
 

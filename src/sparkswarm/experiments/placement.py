@@ -16,7 +16,7 @@ from sparkswarm.experiments.field import Field
 from sparkswarm.experiments.scenarios import Mix
 from sparkswarm.geometry import FloatArray
 from sparkswarm.protocol.global_index import GlobalIndex
-from sparkswarm.protocol.messages import Logged
+from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.partition import TICKETS
 from sparkswarm.protocol.plan import Plan
 
@@ -90,7 +90,7 @@ class Placement(Protocol):
 
     def close_round(
         self, number: int, totals: Totals, mix: Mix, busy: FloatArray
-    ) -> tuple[list[Logged], Moves | None]:
+    ) -> tuple[list[Decision], Moves | None]:
         """End a round: return what was decided, and what it moved if anything can move."""
 
 
@@ -123,7 +123,7 @@ class Still(Mixed):
 
     def close_round(
         self, number: int, totals: Totals, mix: Mix, busy: FloatArray
-    ) -> tuple[list[Logged], Moves | None]:
+    ) -> tuple[list[Decision], Moves | None]:
         """Decide nothing."""
         return [], None
 

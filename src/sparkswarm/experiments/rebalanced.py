@@ -21,7 +21,7 @@ from sparkswarm.protocol.cost import WorkModel
 from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.messages import (
     CostReport,
-    Logged,
+    Decision,
     PlanPublished,
     ReduceRequest,
     Takeover,
@@ -75,7 +75,7 @@ class Rebalanced(Mixed):
 
     def close_round(
         self, number: int, totals: Totals, mix: Mix, busy: FloatArray
-    ) -> tuple[list[Logged], Moves | None]:
+    ) -> tuple[list[Decision], Moves | None]:
         """Let the units see the round, and let the protocol act on it."""
         self._register(mix)
         self._collect_points(totals)

@@ -20,6 +20,7 @@ from sparkswarm.experiments.scenarios import MINUTE, Mix, Scenario
 from sparkswarm.experiments.service import Service
 from sparkswarm.experiments.slices import Slices
 from sparkswarm.geometry import FloatArray
+from sparkswarm.observe.describe import reason, what
 
 MICROSECONDS = 1e6
 
@@ -219,8 +220,8 @@ class _Player:
         )
         at = self._slice * m.slice_seconds
         self._outcome.journal += [
-            {"time": round(at, 3), "round": e.round, "what": e.what, "reason": e.reason}
-            for e in log
+            {"time": round(at, 3), "round": d.round, "what": what(d), "reason": reason(d)}
+            for d in log
         ]
         if moves is not None:
             self._slices.move(moves)

@@ -34,33 +34,50 @@ HELD = ("states", "blocks")
 RECORD = re.compile(r"\w+/(\d{12})\.json")
 """The name of an epoch or a commit; the number is one more than its batch."""
 
-MADE = re.compile(r" into (.*)")
-NAMED = re.compile(r"p(\d+)@")
-
 
 @dataclass(frozen=True)
-class Decision:
-    """What the Coordinator said, and why."""
+class RecordedDecision:
+    """A decision as the journal has it.
 
-    round: int
-    what: str
-    reason: str
-    batch: int | None = None
+    ``entry`` is the journal's, see :func:`sparkswarm.observe.describe.decision_json`. Journals of
+    earlier versions have only its round and its text.
+    """
+
+    entry: Mapping[str, Any]
+
+    @property
+    def batch(self) -> int | None:
+        """The batch after which it was decided."""
+        return self.entry.get("batch")
+
+    @property
+    def round(self) -> int:
+        """The round it belongs to."""
+        return int(self.entry["round"])
+
+    @property
+    def kind(self) -> str | None:
+        """The value of its :class:`DecisionKind`; None in journals of earlier versions."""
+        return self.entry.get("kind")
 
     @property
     def is_change(self) -> bool:
-        """Whether partitions changed by it."""
-        return bool(self.made)
+        """Whether it changed the plan."""
+        return bool(self.entry.get("made"))
 
     @property
-    def made(self) -> list[int]:
-        """The ids of the partitions that came of it."""
-        return [
-            int(number)
-            for change in self.what.split("; ")
-            for into in MADE.findall(change)
-            for number in NAMED.findall(into)
-        ]
+    def created(self) -> list[int]:
+        """The ids of the partitions that it created."""
+        changes = self.entry.get("changes", ()) if self.is_change else ()
+        return [number for change in changes for number in change["created"]]
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """(what, reason) of each change that has a reason of its own; else one pair of text."""
+        changes = self.entry.get("changes", ())
+        if changes and all("reason" in change for change in changes):
+            return [(change["what"], change["reason"]) for change in changes]
+        return [(str(self.entry["what"]), str(self.entry["reason"]))]
 
 
 @dataclass(frozen=True)
@@ -88,7 +105,7 @@ class PartitionFacts:
     base: int
     delta: int
     size: int
-    why: Decision | None
+    why: RecordedDecision | None
     states: Held
     blocks: Held
 
@@ -131,7 +148,7 @@ class Explained:
     missing: tuple[str, ...]
     damaged: tuple[str, ...]
     quarantined: Mapping[tuple[str, str], int]
-    decisions: tuple[Decision, ...]
+    decisions: tuple[RecordedDecision, ...]
 
     @property
     def is_whole(self) -> bool:
@@ -202,10 +219,7 @@ class Explained:
                 {"kind": kind, "reason": reason, "rows": rows}
                 for (kind, reason), rows in sorted(self.quarantined.items())
             ],
-            "decisions": [
-                {"batch": d.batch, "round": d.round, "what": d.what, "reason": d.reason}
-                for d in self.decisions
-            ],
+            "decisions": [dict(decision.entry) for decision in self.decisions],
         }
 
 
@@ -292,9 +306,11 @@ def _batches(files: Files, folder: str) -> list[int]:
     return [int(match[1]) - 1 for match in found if match]
 
 
-def _partitions(commit: Commit, decisions: tuple[Decision, ...]) -> tuple[PartitionFacts, ...]:
+def _partitions(
+    commit: Commit, decisions: tuple[RecordedDecision, ...]
+) -> tuple[PartitionFacts, ...]:
     plan, manifest = commit.plan, commit.manifest
-    made_by = {number: decision for decision in decisions for number in decision.made}
+    made_by = {number: decision for decision in decisions for number in decision.created}
     found = []
     for partition in plan.partitions:
         pairs = [piece.files for piece in manifest.partitions.get(partition.id, ())]
@@ -329,7 +345,9 @@ def _partition_json(facts: PartitionFacts) -> dict[str, Any]:
         "bytes": facts.size,
         "states": _states_json(facts.states),
         "blocks": _blocks_json(facts.blocks),
-        "why": None if facts.why is None else f"{facts.why.what} ({facts.why.reason})",
+        "why": None
+        if facts.why is None
+        else f"{facts.why.entry['what']} ({facts.why.entry['reason']})",
     }
 
 
@@ -370,17 +388,17 @@ def _quarantined(files: Files) -> dict[tuple[str, str], int]:
     return dict(counts)
 
 
-def _decisions(root: str) -> tuple[Decision, ...]:
-    """Return the decisions that the journal remembers; what is not a decision is passed over."""
+def _decisions(root: str) -> tuple[RecordedDecision, ...]:
+    """Return the decisions of the journal; entries that are not decisions are skipped."""
     path = local_path(root)
     if path is None:
         return ()
-    found: list[Decision] = []
+    found: list[RecordedDecision] = []
     chunk = journal.read(Path(path) / journal.IN_CHECKPOINT)
     while chunk.lines:
         for entry in chunk.entries():
-            if entry.get("entry") == "decision" and {"round", "what", "reason"} <= entry.keys():
-                what, reason = str(entry["what"]), str(entry["reason"])
-                found.append(Decision(int(entry["round"]), what, reason, entry.get("batch")))
+            is_decision = entry.pop("entry", None) == "decision"
+            if is_decision and {"round", "what", "reason"} <= entry.keys():
+                found.append(RecordedDecision({"batch": None, **entry}))
         chunk = journal.read(path / journal.IN_CHECKPOINT, chunk.stop)
     return tuple(found)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from sparkswarm.observe.describe import reason, what
 from sparkswarm.observe.plan_html import colour, css_colour, plan_html
 from sparkswarm.protocol.plan import Plan
 
@@ -59,7 +60,7 @@ def status_html(status: Status) -> str:
         facts.append(("quarantined", "<br>".join(bad)))
     if status.decisions:
         said = (
-            f"round {d.round}: <b>{escape(d.what)}</b>, {escape(d.reason)}"
+            f"round {d.round}: <b>{escape(what(d))}</b>, {escape(reason(d))}"
             for d in status.decisions
         )
         facts.append(("decisions", "<br>".join(said)))

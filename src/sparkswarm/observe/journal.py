@@ -13,7 +13,8 @@ with an ``entry``:
 ``batch``
     A batch is done: its numbers, those of :class:`~sparkswarm.observe.progress.Progress`.
 ``decision``
-    What was decided after that batch, and why.
+    What was decided after that batch, and why: the fields of
+    :func:`~sparkswarm.observe.describe.decision_json`.
 
 The journal is for people who watch. Nothing is recovered from it, so it is not synchronised
 with the disk: after a power cut its end may be missing.
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from sparkswarm.observe.progress import Progress
-    from sparkswarm.protocol.messages import Logged
+    from sparkswarm.protocol.messages import Decision
     from sparkswarm.protocol.partition import Partition
     from sparkswarm.protocol.plan import Plan
 
@@ -79,7 +80,7 @@ class Journal:
         self._base = 0
         self._plan: Plan | None = None
 
-    def __call__(self, progress: Progress, plan: Plan, decisions: Sequence[Logged]) -> None:
+    def __call__(self, progress: Progress, plan: Plan, decisions: Sequence[Decision]) -> None:
         """Write a batch, what changed in the plan before it, and what was decided after it."""
         now = round(self._clock(), 3)
         batch = [_batch(progress, now), *(_decision(progress.batch, d) for d in decisions)]
@@ -176,14 +177,11 @@ def _batch(progress: Progress, now: float) -> Entry:
     }
 
 
-def _decision(batch: int, logged: Logged) -> Entry:
-    return {
-        "entry": "decision",
-        "batch": batch,
-        "round": logged.round,
-        "what": logged.what,
-        "reason": logged.reason,
-    }
+def _decision(batch: int, decision: Decision) -> Entry:
+    # Not at the top: readers of a journal would wait for numba to load.
+    from sparkswarm.observe.describe import decision_json
+
+    return {"entry": "decision", "batch": batch, **decision_json(decision)}
 
 
 def _lines(entries: Iterable[Entry]) -> bytes:

@@ -21,8 +21,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener
 
 from sparkswarm.errors import ConfigError
+from sparkswarm.observe.describe import describe
 from sparkswarm.observe.progress import Counts, Progress
-from sparkswarm.protocol.messages import Logged
+from sparkswarm.protocol.messages import Decision, DecisionKind
 from sparkswarm.protocol.plan import Plan
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Batch:
 
     progress: Progress
     plan: Plan
-    decisions: Sequence[Logged]
+    decisions: Sequence[Decision]
     time: float
 
 
@@ -91,9 +92,13 @@ def _each(values: Callable[[Progress], Sequence[float]]) -> Callable[[Batch], Nu
     return lambda batch: (((str(m),), value) for m, value in enumerate(values(batch.progress)))
 
 
-def _first_word(what: str) -> str:
-    """Return a label for a decision: executors and partitions are numbers, and too many."""
-    return next((word for word in what.split() if not word.isdigit()), "")
+def _decided(batch: Batch) -> Numbers:
+    """Count changes of the plan by their kind, each of them, and other decisions by theirs."""
+    for decision in batch.decisions:
+        if decision.kind is DecisionKind.CHANGE:
+            yield from (((change.kind.value,), 1) for change in decision.changes)
+        else:
+            yield (decision.kind.value,), 1
 
 
 def _spark(name: str) -> Callable[[StreamingQueryProgress], Numbers]:
@@ -155,9 +160,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("sparkswarm_plan_version", "gauge", "", "Version of the plan; it grows when partitions "
            "change hands.", of_batch=_one(lambda b: b.plan.version)),
     Metric("sparkswarm_decisions_total", "counter", "decisions",
-           "What the Coordinator said, by the first word: `split`, `move`, `share`, `merge`, "
-           "`ask`, `do` (nothing), `gives` (nothing), …", ("what",),
-           of_batch=lambda b: (((_first_word(d.what),), 1) for d in b.decisions)),
+           "Changes of the plan by kind (`split`, `move`, `share`, `unshare`, `merge`), and other "
+           "decisions by kind: `keep`, `rebalance`, `ask`, `refuse`, `nothing_to_give`, `resize`, "
+           "`missing_report`, `ignored_report`.", ("what",), of_batch=_decided),
     Metric("sparkswarm_last_batch", "gauge", "", "Number of the last batch.",
            of_batch=_one(lambda b: b.progress.batch)),
     Metric("sparkswarm_last_batch_timestamp_seconds", "gauge", "seconds since 1970",
@@ -189,7 +194,7 @@ class Metrics:
         self._rows: deque[dict[str, Any]] = deque(maxlen=KEEP_ROWS)
         self._lock = threading.Lock()
 
-    def __call__(self, progress: Progress, plan: Plan, decisions: Sequence[Logged]) -> None:
+    def __call__(self, progress: Progress, plan: Plan, decisions: Sequence[Decision]) -> None:
         """Count a batch."""
         batch = Batch(progress, plan, decisions, time.time())
         self._update("of_batch", batch)
@@ -202,7 +207,7 @@ class Metrics:
             "balance": progress.balance,
             "plan": progress.plan_version,
             "busy": list(progress.busy_s),
-            "decisions": [str(decision) for decision in decisions],
+            "decisions": [describe(decision) for decision in decisions],
         }
         with self._lock:
             self._rows.append(row)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sparkswarm.protocol.messages import Logged
+from sparkswarm.observe.describe import describe
+from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
 
 
@@ -113,7 +114,7 @@ class Progress(Counts):
         return self.points / self.seconds if self.seconds else 0.0
 
 
-Observer = Callable[[Progress, Plan, Sequence[Logged]], None]
+Observer = Callable[[Progress, Plan, Sequence[Decision]], None]
 """Called after each batch with its progress, the plan, and the decisions made after it."""
 
 
@@ -145,7 +146,7 @@ class Status(Counts):
     batches: int
     quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
     last: Progress | None = None
-    decisions: tuple[Logged, ...] = ()
+    decisions: tuple[Decision, ...] = ()
 
     def __str__(self) -> str:
         state = "running" if self.active else "stopped"
@@ -163,7 +164,7 @@ class Status(Counts):
             f"quarantined: {count:,} x {kind}: {reason}"
             for (kind, reason), count in sorted(self.quarantined.items())
         ]
-        return "\n".join(lines + [str(decision) for decision in self.decisions])
+        return "\n".join(lines + [describe(decision) for decision in self.decisions])
 
     def _repr_html_(self) -> str:
         """Return the state as a table, for notebooks."""

@@ -18,6 +18,7 @@ from sparkswarm.observe.checkpoint import (
     watermark,
 )
 from sparkswarm.observe.held import when
+from sparkswarm.protocol.messages import DecisionKind
 from sparkswarm.store.epochs import BEFORE_ALL
 
 UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -180,17 +181,12 @@ def _decisions(found: Explained, most: int) -> RenderableType:
     if not found.decisions:
         return Text("\nThere is no journal, or nothing was decided yet.", style="dim")
     # Who was asked is told by what came of it.
-    told = [d for d in found.decisions if not d.what.startswith("ask ")]
+    told = [d for d in found.decisions if d.kind != DecisionKind.ASK]
     title = "\nDecisions and why, the newest first"
     table = _table(title + (f", {most:,} of {len(told):,}" if len(told) > most else ""),
                    ">batch", ">round", "what", "why")  # fmt: skip
     for decision in islice(reversed(told), most):
-        changes, reasons = decision.what.split("; "), decision.reason.split("; ")
-        # One proposal may make many changes, each with its reason.
-        pairs = list(zip(changes, reasons, strict=False)) if len(changes) == len(reasons) else [
-            (decision.what, decision.reason)
-        ]  # fmt: skip
-        for i, (what, reason) in enumerate(pairs):
+        for i, (what, reason) in enumerate(decision.lines):
             where = "" if decision.batch is None else str(decision.batch)
             table.add_row(
                 "" if i else where,

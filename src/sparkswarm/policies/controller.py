@@ -7,7 +7,6 @@ of it takes the driver microseconds, between batches.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -19,9 +18,9 @@ from sparkswarm.protocol.learning import PriceLearner
 from sparkswarm.protocol.messages import (
     EVERYONE,
     JOURNAL,
-    MeasuredThroughput,
     CostReport,
-    Logged,
+    Decision,
+    MeasuredThroughput,
     Message,
     PlanPublished,
     ReportsDue,
@@ -30,8 +29,6 @@ from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.task_input import Control, ExecutorReport
 from sparkswarm.store.files import FileRef
-
-logger = logging.getLogger(__name__)
 
 JOURNAL_LENGTH = 10_000
 
@@ -61,7 +58,7 @@ class Steering:
         model = WorkModel()
         self._learner = PriceLearner(model.per_point, model.per_check, MEMORY)
         self._prices = self._learner.prices
-        self.journal: deque[Logged] = deque(maxlen=JOURNAL_LENGTH)
+        self.journal: deque[Decision] = deque(maxlen=JOURNAL_LENGTH)
         self.told = 0
         self.round = 0
         self._began = clock()
@@ -141,10 +138,9 @@ class Steering:
         queue = deque(messages)
         while queue:
             message = queue.popleft()
-            if isinstance(message, Logged):
+            if isinstance(message, Decision):
                 self.journal.append(message)
                 self.told += 1
-                logger.info("%s", message)
             elif isinstance(message, PlanPublished):
                 self._changes += message.changes
             elif isinstance(message.to, int):

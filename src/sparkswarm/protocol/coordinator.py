@@ -1,7 +1,7 @@
 """The Coordinator, as a state machine: reports in, requests and plan changes out.
 
 Owns the plan, the ids and the decision. It knows two numbers per executor and round, never
-a statistic. Every decision leaves a :class:`Logged` with its reason.
+a statistic. Every decision leaves a :class:`Decision` with its reason.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ from sparkswarm.protocol.decision import (
     Decider,
     FiveStages,
     PredictedGain,
-    Verdict,
     gain_worth_having,
 )
 from sparkswarm.protocol.elastic import resized
 from sparkswarm.protocol.messages import (
-    MeasuredThroughput,
     CostReport,
+    Decision,
+    DecisionKind,
     IdGrant,
     IdRequest,
-    Logged,
+    MeasuredThroughput,
     Message,
     NothingFeasible,
     PlanPublished,
     Proposal,
+    Reason,
     ReduceRequest,
     Refused,
     ReportsDue,
 )
 from sparkswarm.protocol.pairing import Group, level, pair
-from sparkswarm.protocol.partition import PlanChange, Partition, moved
+from sparkswarm.protocol.partition import Partition, PlanChange, moved
 from sparkswarm.protocol.plan import Plan
 
 PIECES_PER_PAIR = 5
@@ -106,15 +107,20 @@ class Coordinator:
         was said among another number of executors. The next round is a round like any other.
         PlanError if no executor would be left, and nothing has changed then.
         """
-        what = f"resize to {executors} executors"
         plan, changes = resized(self.plan, executors)
-        if plan.version == self.plan.version:
-            return [Logged(max(self._round, 0), what, "there are so many already")]
-        reason = f"there were {self.plan.executors}; {len(changes)} partitions change hands"
-        log = Logged(max(self._round, 0), what, reason)
+        same = plan.version == self.plan.version
+        decision = Decision(
+            round=max(self._round, 0),
+            kind=DecisionKind.RESIZE,
+            reason=Reason.SAME_NUMBER if same else Reason.REQUESTED,
+            changes=changes,
+            numbers={"executors": executors, "before": self.plan.executors},
+        )
+        if same:
+            return [decision]
         self.plan = plan
         self._start_over()
-        return [PlanPublished(plan.version, changes), log]
+        return [PlanPublished(plan.version, changes), decision]
 
     def lose(self, executor: int) -> list[Message]:
         """Go on without an executor that died; return what to send.
@@ -134,17 +140,30 @@ class Coordinator:
             taker = min(left, key=lambda m: (held[m], m))
             held[taker] += 1
             changes.append(moved(partition, executor, taker, fresh_id))
-        log = Logged(max(self._round, 0), f"lost {executor}", f"{len(changes)} partitions orphaned")
+        decision = Decision(
+            round=max(self._round, 0),
+            kind=DecisionKind.LOST,
+            reason=Reason.EXECUTOR_DIED,
+            changes=tuple(changes),
+            executors=(executor,),
+        )
         self._start_over()
         if not changes:
-            return [log]
+            return [decision]
         self.plan = plan.apply(changes)
-        return [PlanPublished(self.plan.version, tuple(changes)), log]
+        return [PlanPublished(self.plan.version, tuple(changes)), decision]
 
     def regain(self, executor: int) -> list[Message]:
         """Count on an executor again that was lost; it has nothing until it is given load."""
         self._lost.discard(executor)
-        return [Logged(max(self._round, 0), f"regained {executor}", "it is there again")]
+        return [
+            Decision(
+                round=max(self._round, 0),
+                kind=DecisionKind.REGAINED,
+                reason=Reason.EXECUTOR_IS_BACK,
+                executors=(executor,),
+            )
+        ]
 
     def _start_over(self) -> None:
         """End a round that has begun, among other executors: what still arrives of it is late."""
@@ -167,7 +186,7 @@ class Coordinator:
         """Wait for all executors, then decide."""
         known = 0 <= report.executor < self.plan.executors and report.executor not in self._lost
         if report.round < self._round or not known:
-            return [Logged(report.round, "report ignored", f"late or unknown: {report.executor}")]
+            return [self._ignored(report, Reason.LATE_OR_UNKNOWN)]
         if report.round > self._round:
             self._begin(report.round)
         if self._costs:
@@ -177,12 +196,20 @@ class Coordinator:
             self._reports[report.executor] = report
         else:
             self._unusable.add(report.executor)
-            numbers = f"{report.executor} reported {report.numerator} and {report.received}"
-            messages.append(Logged(report.round, "report ignored", numbers))
+            messages.append(self._ignored(report, Reason.UNUSABLE_NUMBERS))
         expected = self.plan.executors - len(self._lost)
         if len(self._reports.keys() | self._unusable) == expected:
             messages += self._close()
         return messages
+
+    def _ignored(self, report: CostReport, reason: Reason) -> Decision:
+        return Decision(
+            round=report.round,
+            kind=DecisionKind.IGNORED_REPORT,
+            reason=reason,
+            executors=(report.executor,),
+            numbers={"numerator": report.numerator, "received": report.received},
+        )
 
     def _close(self) -> list[Message]:
         """Decide, and serve the requests for ids that had to wait for the decision."""
@@ -206,18 +233,33 @@ class Coordinator:
         silent = [m for m in range(self.plan.executors) if m not in known]
         messages: list[Message] = []
         if silent:
-            messages.append(Logged(self._round, "went on without", f"no report from {silent}"))
+            messages.append(
+                Decision(
+                    round=self._round,
+                    kind=DecisionKind.MISSING_REPORT,
+                    reason=Reason.NO_REPORT,
+                    executors=tuple(silent),
+                )
+            )
         if self._system_received <= 0:
-            return [*messages, Logged(self._round, "do nothing", "nothing arrived")]
+            kind, reason = DecisionKind.KEEP, Reason.NOTHING_ARRIVED
+            return [*messages, Decision(round=self._round, kind=kind, reason=reason)]
         throughput = self._system_received
         if self._achieved is not None and self._achieved.round == self._round:
             throughput = self._achieved.throughput
-        decision = self._decider.decide(list(known.values()), throughput)
+        ruling = self._decider.decide(list(known.values()), throughput)
         hold = self._damping.observe(known, self._system_received)
-        if decision.verdict is Verdict.REBALANCE and hold and self._config.decision == "gain":
-            return [*messages, Logged(self._round, Verdict.DO_NOTHING.value, hold)]
-        messages.append(Logged(self._round, decision.verdict.value, decision.reason))
-        if decision.verdict is Verdict.REBALANCE:
+        if ruling.kind is DecisionKind.REBALANCE and hold and self._config.decision == "gain":
+            ruling = hold
+        messages.append(
+            Decision(
+                round=self._round,
+                kind=ruling.kind,
+                reason=ruling.reason,
+                numbers=ruling.numbers,
+            )
+        )
+        if ruling.kind is DecisionKind.REBALANCE:
             messages += self._ask(
                 list(known), list(known), self._config.moves_per_round or len(known)
             )
@@ -246,13 +288,15 @@ class Coordinator:
             self._asked[group.m_high] = request
             self._tried.add(group.m_high)
             messages.append(request)
-            even = level(self._costs[group.m_high], group.c_lows)
-            lows = ", ".join(f"{self._costs[m]:.4g}" for m in group.m_lows)
+            executors = (group.m_high, *group.m_lows)
             messages.append(
-                Logged(
-                    self._round,
-                    f"ask {group.m_high} to give to {', '.join(map(str, group.m_lows))}",
-                    f"it costs {self._costs[group.m_high]:.4g}, they {lows}; level {even:.4g}",
+                Decision(
+                    round=self._round,
+                    kind=DecisionKind.ASK,
+                    reason=Reason.ABOVE_LEVEL,
+                    executors=executors,
+                    costs=tuple(self._costs[m] for m in executors),
+                    numbers={"level": level(self._costs[group.m_high], group.c_lows)},
                 )
             )
         return messages
@@ -287,43 +331,58 @@ class Coordinator:
                 accepted.append(change)
                 current = current.difference(change.retired).union(change.created)
             else:
-                what = f"refused {change.describe()}"
                 messages += [
                     Refused(proposal.executor, proposal.round, change, refusal),
-                    Logged(proposal.round, what, refusal),
+                    Decision(
+                        round=proposal.round,
+                        kind=DecisionKind.REFUSE,
+                        reason=refusal,
+                        changes=(change,),
+                        executors=(proposal.executor,),
+                        numbers={"current": self._round, "executors": self.plan.executors},
+                    ),
                 ]
         if accepted:
             self.plan = self.plan.apply(accepted)
+            costs: tuple[float, ...] = ()
             if len(accepted) == len(proposal.changes):
                 for m_low, cost in proposal.moved:
                     self._damping.expect(proposal.executor, m_low, cost)
+                gains = [cost for _, cost in proposal.moved]
+                costs = (-sum(gains), *gains)
             else:
                 self._damping.forget()
-            what = "; ".join(change.describe() for change in accepted)
             messages += [
                 PlanPublished(self.plan.version, tuple(accepted)),
-                Logged(proposal.round, what, proposal.reason),
+                Decision(
+                    round=proposal.round,
+                    kind=DecisionKind.CHANGE,
+                    reason=proposal.reason,
+                    changes=tuple(accepted),
+                    executors=(proposal.executor, *(m_low for m_low, _ in proposal.moved)),
+                    costs=costs,
+                ),
             ]
         return messages
 
     def _why_not(
         self, change: PlanChange, proposal: Proposal, current: set[Partition], granted: range
-    ) -> str | None:
-        """Say why a change cannot be made, or None.
+    ) -> Reason | None:
+        """Return why a change cannot be made, or None.
 
         The owners of a shared partition may propose different changes to it in one round:
         the first to arrive is made.
         """
         if proposal.round != self._round:
-            return f"it belongs to round {proposal.round}, this is round {self._round}"
+            return Reason.OLD_ROUND
         if not current.issuperset(change.retired):
-            return "the plan has changed since"
+            return Reason.PLAN_CHANGED
         if not all(proposal.executor in partition.owners for partition in change.retired):
-            return f"{proposal.executor} does not own what it would change"
+            return Reason.NOT_OWNER
         if not all(0 <= m < self.plan.executors for p in change.created for m in p.owners):
-            return f"executors are 0 to {self.plan.executors - 1}"
+            return Reason.UNKNOWN_EXECUTOR
         if not all(partition.id in granted for partition in change.created):
-            return f"its ids were not granted to {proposal.executor}"
+            return Reason.IDS_NOT_GRANTED
         return None
 
     def _take_grant(self, proposal: Proposal) -> range:
@@ -342,11 +401,11 @@ class Coordinator:
         request = self._asked.pop(answer.executor, None)
         if request is None or answer.round != self._round:
             return []
-        log = Logged(answer.round, f"{answer.executor} gives nothing", answer.reason)
+        decision = _nothing_to_give(answer)
         busy = {m for asked in self._asked.values() for m in (asked.m_high, *asked.m_lows)}
         free = [m for m in request.m_lows if m not in busy]
         givers = [m for m in self._reports if m not in self._tried | busy | set(free)]
-        return [log, *self._ask(givers, free, len(free))]
+        return [decision, *self._ask(givers, free, len(free))]
 
     def _grant(self, request: IdRequest) -> list[Message]:
         """Grant ids for tidying up, unless the executor is already giving load away."""
@@ -360,3 +419,23 @@ class Coordinator:
         return [
             IdGrant(request.executor, request.round, ids[0], len(ids), mean, self._system_received)
         ]
+
+
+def _nothing_to_give(answer: NothingFeasible) -> Decision:
+    """Return what an executor found nothing in, with the most profitable option it refused."""
+    if not answer.refusals:
+        return Decision(
+            round=answer.round,
+            kind=DecisionKind.NOTHING_TO_GIVE,
+            reason=Reason.HOLDS_NOTHING,
+            executors=(answer.executor,),
+        )
+    best = max(answer.refusals, key=lambda refusal: refusal.numbers.get("gain", -math.inf))
+    return Decision(
+        round=answer.round,
+        kind=DecisionKind.NOTHING_TO_GIVE,
+        reason=best.reason,
+        changes=best.changes,
+        executors=(answer.executor, best.m_low),
+        numbers={**best.numbers, "options": len(answer.refusals)},
+    )

@@ -11,6 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from sparkswarm.protocol.decision import KEEP, Ruling
+from sparkswarm.protocol.messages import Reason
+
 SURPRISE = 0.10
 """A round surprises when this share of the load is not where it was expected."""
 
@@ -39,7 +42,7 @@ class Damping:
         self._hold = 0
         self._expected: dict[int, float] | None = None
 
-    def observe(self, costs: Mapping[int, float], received: float = math.inf) -> str | None:
+    def observe(self, costs: Mapping[int, float], received: float = math.inf) -> Ruling | None:
         """Take in a round's costs; return why to hold still, or None.
 
         A surprise adds one to the suspicion s and asks for 2^(s-1) - 1 calm rounds. What
@@ -55,10 +58,8 @@ class Damping:
         self._expected = dict(costs)
         if self._hold == 0:
             return None
-        return (
-            f"the load keeps jumping ({surprise:.0%} of it was not where it was expected); "
-            f"waiting for {self._hold} more calm rounds"
-        )
+        numbers = {"surprise": surprise, "rounds": self._hold}
+        return Ruling(kind=KEEP, reason=Reason.LOAD_UNSTABLE, numbers=numbers)
 
     def expect(self, m_high: int, m_low: int, cost: float) -> None:
         """Account for cost that was moved, so that our own moves never surprise us."""

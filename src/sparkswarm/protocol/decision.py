@@ -7,36 +7,29 @@ Everything that affects the answer is in this file. The paper's mechanism is the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from sparkswarm.protocol.messages import DecisionKind, Reason
 
-class Verdict(Enum):
-    """The two decisions a Coordinator can take."""
-
-    DO_NOTHING = "do nothing"
-    REBALANCE = "rebalance"
-
-    @property
-    def flipped(self) -> Verdict:
-        """The other one."""
-        return Verdict.REBALANCE if self is Verdict.DO_NOTHING else Verdict.DO_NOTHING
+KEEP, REBALANCE = DecisionKind.KEEP, DecisionKind.REBALANCE
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A verdict and, for the log, its reason."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """Whether to rebalance (``KEEP`` or ``REBALANCE``), and why."""
 
-    verdict: Verdict
-    reason: str
+    kind: DecisionKind
+    reason: Reason
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 class Decider(Protocol):
     """What a Coordinator asks once a round."""
 
-    def decide(self, costs: Sequence[float], throughput: float) -> Decision:
+    def decide(self, costs: Sequence[float], throughput: float) -> Ruling:
         """Decide from the executors' costs and the throughput of the round.
 
         ``throughput`` is R(S) where sources are throttled to the slowest executor, as in
@@ -86,29 +79,30 @@ class FiveStages:
     def __init__(self, beta: int) -> None:
         self.beta = beta
         self.stage = Stage.START
-        self.verdict = Verdict.DO_NOTHING
+        self.rebalances = False
         self._taken = 0
         self._previous: float | None = None
 
-    def decide(self, costs: Sequence[float], throughput: float) -> Decision:
+    def decide(self, costs: Sequence[float], throughput: float) -> Ruling:
         """Move the pointer by the throughput and apply the decision in force."""
         previous, self._previous = self._previous, throughput
-        if previous is None:
-            reason = "the first round has no earlier throughput to compare with"
-        else:
+        reason, numbers = Reason.FIRST_ROUND, {"throughput": throughput}
+        if previous is not None:
             moved = Throughput.ROSE if throughput > previous else Throughput.DID_NOT_RISE
             self.stage = TRANSITIONS[self.stage, moved]
-            reason = f"throughput {previous:g} -> {throughput:g}, stage {self.stage.value!r}"
+            reason = Reason.STAGES_ENDED if self.stage is Stage.FLIP else Reason.STAGE_MOVED
+            numbers |= {"previous": previous, "stage": list(Stage).index(self.stage)}
         if self._taken >= self.beta:
             self.stage = Stage.FLIP
-            reason = f"the same decision was taken {self._taken} times (beta = {self.beta})"
+            reason = Reason.REPEATED
+            numbers |= {"times": self._taken}
         if self.stage is Stage.FLIP:
             self.stage = Stage.START
-            self.verdict = self.verdict.flipped
+            self.rebalances = not self.rebalances
             self._taken = 0
-            reason += "; decision flipped"
         self._taken += 1
-        return Decision(self.verdict, reason)
+        kind = REBALANCE if self.rebalances else KEEP
+        return Ruling(kind=kind, reason=reason, numbers=numbers)
 
 
 CHANCE = 3.0
@@ -136,20 +130,18 @@ class PredictedGain:
     def __init__(self, min_gain: float) -> None:
         self.min_gain = min_gain
 
-    def decide(self, costs: Sequence[float], throughput: float) -> Decision:
+    def decide(self, costs: Sequence[float], throughput: float) -> Ruling:
         """Compare the slowest executor with the mean, where all would be."""
         slowest = max(costs, default=0.0)
         if slowest <= 0:
-            return Decision(Verdict.DO_NOTHING, "no executor has any load")
-        after = sum(costs) / len(costs)
-        gain = 1.0 - after / slowest
-        needed = gain_worth_having(self.min_gain, len(costs), throughput)
-        verdict = Verdict.REBALANCE if gain > needed else Verdict.DO_NOTHING
-        return Decision(
-            verdict,
-            f"the slowest executor would get {gain:.1%} faster "
-            f"({slowest:.4g} -> {after:.4g}; threshold {needed:.1%})",
-        )
+            return Ruling(kind=KEEP, reason=Reason.NO_LOAD)
+        mean = sum(costs) / len(costs)
+        gain = 1.0 - mean / slowest
+        threshold = gain_worth_having(self.min_gain, len(costs), throughput)
+        numbers = {"gain": gain, "threshold": threshold, "slowest": slowest, "mean": mean}
+        if gain > threshold:
+            return Ruling(kind=REBALANCE, reason=Reason.GAIN_ENOUGH, numbers=numbers)
+        return Ruling(kind=KEEP, reason=Reason.GAIN_TOO_SMALL, numbers=numbers)
 
 
 def diagram() -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sparkswarm.errors import PlanError
-from sparkswarm.protocol.partition import PlanChange, ChangeKind, Partition, successor
+from sparkswarm.protocol.partition import ChangeKind, Partition, PlanChange, successor
 from sparkswarm.protocol.plan import Plan
 
 

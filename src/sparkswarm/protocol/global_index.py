@@ -29,7 +29,7 @@ from sparkswarm.geometry import (
     Scale,
     place,
 )
-from sparkswarm.protocol.partition import PlanChange, Partition
+from sparkswarm.protocol.partition import Partition, PlanChange
 from sparkswarm.protocol.plan import Plan
 
 IdArray = npt.NDArray[np.int64]

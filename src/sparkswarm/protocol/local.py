@@ -18,11 +18,11 @@ from sparkswarm.protocol.messages import (
     COORDINATOR,
     EVERYONE,
     CloseRound,
-    Logged,
+    Decision,
     Message,
     PlanPublished,
 )
-from sparkswarm.protocol.partition import PlanChange, Partition
+from sparkswarm.protocol.partition import Partition, PlanChange
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.protocol.unit import LoadBalancingUnit
 
@@ -63,7 +63,7 @@ class LocalSwarm:
             LoadBalancingUnit(m, plan.owned_by(m), config, queries_of)
             for m in range(plan.executors)
         ]
-        self.journal: list[Logged] = []
+        self.journal: list[Decision] = []
         self.sent: list[Message] = []
         self.changes: list[PlanChange] = []
         self._keep = keep_messages
@@ -88,7 +88,7 @@ class LocalSwarm:
             )
         return routed
 
-    def close_round(self, number: int, busy: Mapping[int, float] | None = None) -> list[Logged]:
+    def close_round(self, number: int, busy: Mapping[int, float] | None = None) -> list[Decision]:
         """End a round everywhere and let the protocol talk until it falls silent."""
         before = len(self.journal)
         self.changes.clear()
@@ -117,7 +117,7 @@ class LocalSwarm:
             message = queue.popleft()
             if self._keep:
                 self.sent.append(message)
-            if isinstance(message, Logged):
+            if isinstance(message, Decision):
                 self.journal.append(message)
             elif message.to == COORDINATOR:
                 queue.extend(self.coordinator.handle(message))

@@ -162,7 +162,9 @@ def moved(partition: Partition, giver: int, taker: int, fresh_id: int) -> PlanCh
     return PlanChange(ChangeKind.MOVE, (partition,), (created,))
 
 
-def split(partition: Partition, pieces: Sequence[tuple[CellRect, Shares]], fresh_id: int) -> PlanChange:
+def split(
+    partition: Partition, pieces: Sequence[tuple[CellRect, Shares]], fresh_id: int
+) -> PlanChange:
     """Cut ``partition`` into pieces, each with its owners, ids counting from ``fresh_id``."""
     created = tuple(
         successor(fresh_id + i, cells, shares, partition)

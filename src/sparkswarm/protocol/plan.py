@@ -16,7 +16,7 @@ import numpy as np
 
 from sparkswarm.errors import PlanError
 from sparkswarm.geometry import Bounds, CellRect, Grid
-from sparkswarm.protocol.partition import PlanChange, Partition
+from sparkswarm.protocol.partition import Partition, PlanChange
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from sparkswarm.geometry import QueryCells
 from sparkswarm.protocol.cost import CostModel
 from sparkswarm.protocol.holding import Holding, inherited
+from sparkswarm.protocol.messages import Reason, Refusal
 from sparkswarm.protocol.pairing import level
-from sparkswarm.protocol.partition import TICKETS, PlanChange, Partition, moved, split
+from sparkswarm.protocol.partition import TICKETS, Partition, PlanChange, moved, split
 from sparkswarm.protocol.sharing import share_hot_cell
 from sparkswarm.protocol.split import find_split
 from sparkswarm.protocol.statistics import Statistics
@@ -39,11 +40,11 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Cost that goes from m_high to one receiver, and why."""
+    """What goes from m_high to one receiver, and the cost that goes with it."""
 
     m_low: int
     cost: float
-    reason: str
+    changes: tuple[PlanChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +81,12 @@ class _Option:
         What m_low would cost more.
     queries
         How many queries would have to be handed over.
-    reason
-        In words.
     """
 
     changes: tuple[PlanChange, ...]
     relief: float
     cost: float
     queries: float
-    reason: str
 
     def miss(self, c_max: float) -> float:
         """Return |C_diff|, how far apart m_high and m_low would be."""
@@ -146,7 +144,7 @@ class Search:
         self.changes: list[PlanChange] = []
         self.parcels: dict[int, list[Holding]] = {}
         self.transfers: list[Transfer] = []
-        self.refusals: list[str] = []
+        self.refusals: list[Refusal] = []
 
     def run(self, receivers: Sequence[Receiver]) -> None:
         """Level m_high with its receivers, as far as that can be done.
@@ -167,7 +165,10 @@ class Search:
         c_high = self._c_high()
         room = min(even - receiver.c_low, c_high - even)
         if room <= 0:
-            self.refusals.append(f"{receiver.m_low} has no room below the level of {even:.4g}")
+            numbers = {"level": even}
+            self.refusals.append(
+                Refusal(m_low=receiver.m_low, reason=Reason.NO_ROOM, numbers=numbers)
+            )
             return
         before = len(self.refusals)
         best = None
@@ -175,9 +176,9 @@ class Search:
             best = best or self._find(receiver, c_max, even, c_high)
         if best is not None:
             self._record(best.changes)
-            self.transfers.append(Transfer(receiver.m_low, best.cost, best.reason))
+            self.transfers.append(Transfer(receiver.m_low, best.cost, best.changes))
         elif len(self.refusals) == before:
-            self.refusals.append(f"nothing that {self._m_high} holds fits {receiver.m_low}")
+            self.refusals.append(Refusal(m_low=receiver.m_low, reason=Reason.NOTHING_FITS))
 
     def _find(self, receiver: Receiver, c_max: float, even: float, c_high: float) -> _Option | None:
         """Return the option that comes closest to moving ``c_max`` and pays.
@@ -211,7 +212,7 @@ class Search:
             )
             cost = sum(cost for cost, _ in chosen)
             queries = sum(held.statistics.queries for _, held in chosen)
-            yield _Option(changes, cost, cost, queries, f"{len(chosen)} whole partitions")
+            yield _Option(changes, cost, cost, queries)
 
     def _splits(
         self, mine: _Entries, receiver: Receiver, c_max: float, even: float
@@ -229,10 +230,8 @@ class Search:
             pieces = [(kept, {self._m_high: TICKETS}), (gone, {receiver.m_low: TICKETS})]
             change = split(held.partition, pieces, self._fresh_id)
             queries = held.statistics.restricted_to(gone).queries
-            side = f"the {'first' if found.move_first else 'last'} {found.axis.name.lower()}"
-            reason = f"{side} of p{held.partition.id}"
             relief = self._cost(held.statistics) - found.kept
-            yield _Option((change,), relief, found.moved, queries, reason)
+            yield _Option((change,), relief, found.moved, queries)
 
     def _shares(
         self, mine: _Entries, receiver: Receiver, c_max: float, even: float
@@ -249,22 +248,22 @@ class Search:
                 cell = found.change.created[-1]
                 known = receiver.m_low in held.partition.owners
                 queries = 0.0 if known else held.statistics.restricted_to(cell.cells).queries
-                reason = f"a share of a cell of p{held.partition.id}"
-                yield _Option((found.change,), found.cost, found.cost, queries, reason)
+                yield _Option((found.change,), found.cost, found.cost, queries)
 
     def _pays(self, option: _Option, receiver: Receiver, c_high: float) -> bool:
-        """Whether an option is worth its trouble; if not, say why."""
+        """Return whether an option is worth its cost; if not, record why."""
         gain = c_high - max(c_high - option.relief, receiver.c_low + option.cost)
-        if gain <= 0 or gain < self._rules.min_gain * c_high:
-            self.refusals.append(f"{option.reason} would win {gain:.4g} of {c_high:.4g}")
-            return False
         price = self._model.cost(self._model.moving(option.queries), self._system_received)
-        if price > gain * self._rules.payback_rounds:
-            self.refusals.append(
-                f"{option.reason} costs {price:.4g} once and wins {gain:.4g} a round"
-            )
-            return False
-        return True
+        if gain <= 0 or gain < self._rules.min_gain * c_high:
+            reason, numbers = Reason.GAIN_TOO_SMALL, {"gain": gain, "cost": c_high}
+        elif price > gain * self._rules.payback_rounds:
+            reason, numbers = Reason.MOVE_TOO_EXPENSIVE, {"gain": gain, "price": price}
+        else:
+            return True
+        self.refusals.append(
+            Refusal(m_low=receiver.m_low, reason=reason, changes=option.changes, numbers=numbers)
+        )
+        return False
 
     def _record(self, changes: Sequence[PlanChange]) -> None:
         """Take a change as done: what is left is what the next receiver is served from."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.cost import CostModel
-from sparkswarm.protocol.partition import TICKETS, PlanChange, Partition, reshared, split
+from sparkswarm.protocol.partition import TICKETS, Partition, PlanChange, reshared, split
 from sparkswarm.protocol.statistics import Axis, Statistics
 
 WORTH_SHARING = 0.2

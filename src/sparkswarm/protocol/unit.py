@@ -29,12 +29,13 @@ from sparkswarm.protocol.messages import (
     NothingFeasible,
     PlanPublished,
     Proposal,
+    Reason,
     ReduceRequest,
     Refused,
     TakenOver,
     Takeover,
 )
-from sparkswarm.protocol.partition import TICKETS, PlanChange, ChangeKind, Partition, merged, reshared
+from sparkswarm.protocol.partition import TICKETS, Partition, PlanChange, merged, reshared
 from sparkswarm.protocol.reduction import Receiver, Rules, Search
 from sparkswarm.protocol.sharing import COOL
 from sparkswarm.protocol.statistics import Statistics
@@ -262,14 +263,13 @@ class LoadBalancingUnit:
             ]
         )
         if not search.changes:
-            reason = "; ".join(search.refusals) or "it holds nothing that could move"
-            return [NothingFeasible(self.executor, request.round, reason)]
+            return [NothingFeasible(self.executor, request.round, tuple(search.refusals))]
         proposal = Proposal(
             executor=self.executor,
             round=request.round,
             changes=tuple(search.changes),
             moved=tuple((t.m_low, t.cost) for t in search.transfers),
-            reason="; ".join(f"{t.cost:.4g} to {t.m_low}: {t.reason}" for t in search.transfers),
+            reason=Reason.ABOVE_LEVEL,
         )
         takeovers = [
             Takeover(self.executor, m_low, request.round, tuple(search.parcels[m_low]))
@@ -347,6 +347,4 @@ class LoadBalancingUnit:
         changes = changes[: grant.count]
         if not changes:
             return []
-        count = sum(change.kind is ChangeKind.UNSHARE for change in changes)
-        reason = f"tidying up: {count} cells cooled down, {len(changes) - count} merges"
-        return [Proposal(self.executor, grant.round, tuple(changes), (), reason)]
+        return [Proposal(self.executor, grant.round, tuple(changes), (), Reason.TIDYING)]

@@ -26,7 +26,7 @@ from sparkswarm.terminal import explained, people, write_json
 
 if TYPE_CHECKING:
     from sparkswarm.observe.progress import Progress
-    from sparkswarm.protocol.messages import Logged
+    from sparkswarm.protocol.messages import Decision
     from sparkswarm.protocol.plan import Plan
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
@@ -169,12 +169,15 @@ class _Voice:
         if self._update is not None:
             self._update(text)
 
-    def batch(self, progress: Progress, plan: Plan, decisions: Sequence[Logged]) -> None:
+    def batch(self, progress: Progress, plan: Plan, decisions: Sequence[Decision]) -> None:
         """Hear of a batch; without a terminal the engine's own log lines say it."""
         if self._update is None:
             return
-        changes = [d for d in decisions if " into " in d.what]
-        self._last = str(changes[-1]) if changes else self._last
+        changes = [decision for decision in decisions if decision.made]
+        if changes:
+            from sparkswarm.observe.describe import describe
+
+            self._last = describe(changes[-1])
         line = (
             f"batch {progress.batch}: {progress.points:,} points in {progress.seconds:.2f} s "
             f"({progress.points_per_second:,.0f}/s), balance {progress.balance:.2f}, "

@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkswarm.errors import InputError
+from sparkswarm.observe.describe import decision_json
 from sparkswarm.observe.metrics import Metrics
 from sparkswarm.observe.progress import Observer, Status
 from sparkswarm.runfile.schema import RunFile, SinkSpec, SourceSpec
@@ -183,7 +184,5 @@ def status_json(status: Status) -> dict[str, Any]:
             "balance": last.balance,
             "busy": list(last.busy_s),
         },
-        "decisions": [
-            {"round": d.round, "what": d.what, "reason": d.reason} for d in status.decisions
-        ],
+        "decisions": [decision_json(decision) for decision in status.decisions],
     }

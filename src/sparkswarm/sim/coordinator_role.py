@@ -15,8 +15,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from sparkswarm.observe.describe import describe
 from sparkswarm.protocol.coordinator import Coordinator
-from sparkswarm.protocol.messages import CloseRound, Logged, Message, PlanPublished, ReportsDue
+from sparkswarm.protocol.messages import CloseRound, Decision, Message, PlanPublished, ReportsDue
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.clock import MILLISECOND
 from sparkswarm.sim.storage import DeposedError
@@ -112,8 +113,8 @@ class Chair:
             if not self._seated:
                 return
             match message:
-                case Logged():
-                    self._world.note(self._router.name, str(message))
+                case Decision():
+                    self._world.note(self._router.name, describe(message))
                 case PlanPublished():
                     self._publish(message)
                 case _:

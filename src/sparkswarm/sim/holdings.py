@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.messages import PlanPublished, Takeover
-from sparkswarm.protocol.partition import PlanChange, Partition
+from sparkswarm.protocol.partition import Partition, PlanChange
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.records import Content, Entry, Record, new_record, portion
 from sparkswarm.sim.storage import Durable

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sparkswarm.geometry import CellRect
-from sparkswarm.protocol.partition import PlanChange, Partition
+from sparkswarm.protocol.partition import Partition, PlanChange
 
 
 class Link(NamedTuple):

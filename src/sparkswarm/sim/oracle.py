@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 
 from sparkswarm.errors import PlanError
 from sparkswarm.protocol.global_index import GlobalIndex
-from sparkswarm.protocol.partition import PlanChange, Partition
+from sparkswarm.protocol.partition import Partition, PlanChange
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.sim.clock import Clock
 from sparkswarm.sim.tuples import Answered, Ask, Final, Lane, Match, Operation, Point, Rectangle

@@ -13,7 +13,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from sparkswarm.geometry import CellRect
-from sparkswarm.protocol.partition import PlanChange, Partition
+from sparkswarm.protocol.partition import Partition, PlanChange
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.tuples import Final, Lane, Match, Operation, Point
 
@@ -237,7 +237,12 @@ class Content:
 
 
 def portion(
-    record: Record, giver: int, change: PlanChange, created: Partition, taker: int, bugs: frozenset[Bug]
+    record: Record,
+    giver: int,
+    change: PlanChange,
+    created: Partition,
+    taker: int,
+    bugs: frozenset[Bug],
 ) -> Content:
     """Return what of a final record passes to one owner of one of its successors.
 

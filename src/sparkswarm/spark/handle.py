@@ -12,7 +12,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from sparkswarm.errors import ConfigError
 from sparkswarm.observe.progress import Status
-from sparkswarm.protocol.messages import Logged
+from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.driver.asking import ask
 from sparkswarm.spark.driver.run import Run, StoppedError
@@ -47,7 +47,7 @@ class Handle:
         assert self._run.plan is not None
         return self._run.plan
 
-    def decisions(self) -> list[Logged]:
+    def decisions(self) -> list[Decision]:
         """Return the last decisions of the Coordinator, with their reasons, oldest first."""
         return self._run.planner.journal
 

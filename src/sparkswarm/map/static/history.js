@@ -86,9 +86,9 @@ export class History {
   }
 
   #addDecision(entry) {
-    const { batch, round } = entry;
+    const { batch, round, kind } = entry;
     const cut = (text) => (text.length > LONGEST_TEXT ? text.slice(0, LONGEST_TEXT) + " …" : text);
-    this.decisions.push({ batch, round, what: cut(entry.what), reason: cut(entry.reason) });
+    this.decisions.push({ batch, round, kind, what: cut(entry.what), reason: cut(entry.reason) });
     if (this.decisions.length > 2 * MOST_DECISIONS) {
       this.decisions = this.decisions.slice(-MOST_DECISIONS);
     }

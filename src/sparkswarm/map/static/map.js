@@ -255,7 +255,7 @@ function showLog(frame, moves) {
   if (moves.length > told.length) told.push(`${moves.length - told.length} more`);
   setText("moved", told.length ? `Moved before batch ${frame.batch}: ${told.join(", ")}` : "Nothing moved before this batch.");
   byId("moved").classList.toggle("some", told.length > 0);
-  const wanted = byId("requests").checked ? () => true : ({ what }) => !String(what).startsWith("ask ");
+  const wanted = byId("requests").checked ? () => true : ({ kind }) => kind !== "ask";
   const lines = history.decisionsUpTo(frame.batch, wanted, MOST_LINES);
   // The same lines stay: somebody may be reading, or marking them.
   if (lines.length === logged.length && lines.every((line, i) => line === logged[i])) return;

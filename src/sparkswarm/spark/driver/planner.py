@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from sparkswarm.config import SwarmConfig
 from sparkswarm.policies.controller import Steering
 from sparkswarm.policies.policy import History, make_policy, replanned
-from sparkswarm.protocol.messages import Logged
+from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.task_input import Control, ExecutorReport
@@ -54,11 +54,11 @@ class Planner:
             self._imposed.append(change)
 
     @property
-    def journal(self) -> list[Logged]:
+    def journal(self) -> list[Decision]:
         """The last decisions, with their reasons."""
         return list(self._steering.journal) if self._steering else []
 
-    def news(self) -> list[Logged]:
+    def news(self) -> list[Decision]:
         """Return the decisions since this was last asked; if they are very many, the last."""
         if not self._steering:
             return []

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import InputError, SparkswarmError
+from sparkswarm.observe.describe import describe
 from sparkswarm.observe.progress import Observer, Progress, Totals
 from sparkswarm.policies.policy import History
 from sparkswarm.protocol.plan import Plan
@@ -107,6 +108,8 @@ class Run:
 
     def _tell(self, progress: Progress) -> None:
         decisions = self.planner.news()
+        for decision in decisions:
+            logger.info("%s", describe(decision))
         for observer in self.observers:
             try:
                 assert self.plan is not None
