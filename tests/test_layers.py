@@ -35,11 +35,8 @@ UPWARD: set[tuple[str, str]] = {
     ("policies.agent", "spark.tasks.context"),
     ("policies.controller", "spark.task_input"),
     ("protocol.plan", "observe.plan_html"),
-    ("store.epochs", "apps.application"),
-    ("store.manifest", "window.windows"),
     ("terminal", "geometry"),
     ("terminal", "workloads"),
-    ("window.windows", "sim.kept_points"),
 }
 """Imports that go up, known and to be removed: (module, what it imports)."""
 

@@ -14,18 +14,13 @@ TWICE: set[str] = {
     "Demand",
     "Fault",
     "Journal",
-    "Kept",
     "Operation",
     "Outcome",
-    "Piece",
     "Results",
     "Run",
     "Scenario",
-    "Sliding",
-    "State",
     "Swarm",
     "Totals",
-    "Tumbling",
     "World",
 }
 """Names that are defined more than once, known and to be removed."""

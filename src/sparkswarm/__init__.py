@@ -39,12 +39,13 @@ if TYPE_CHECKING:
     from sparkswarm.spark.handle import Handle
     from sparkswarm.spark.session import check_session, session
     from sparkswarm.spark.sinks import ConsoleSink, MemorySink, NoopSink, ParquetSink
-    from sparkswarm.window.windows import Count, Size, Sliding, Tumbling
+    from sparkswarm.window.windows import Bytes, Count, Sliding, Tumbling
 
 __all__ = [
     "Aggregates",
     "Application",
     "ApplicationError",
+    "Bytes",
     "ConfigError",
     "ConsoleSink",
     "Count",
@@ -62,7 +63,6 @@ __all__ = [
     "PointColumns",
     "ProtocolError",
     "QueryColumns",
-    "Size",
     "Sliding",
     "SparkswarmError",
     "StateUpdate",
@@ -99,13 +99,17 @@ _LAZY = {
         "spark.handle": ("Handle",),
         "spark.session": ("check_session", "session"),
         "spark.sinks": ("ConsoleSink", "MemorySink", "NoopSink", "ParquetSink"),
-        "window.windows": ("Count", "Size", "Sliding", "Tumbling"),
+        "window.windows": ("Bytes", "Count", "Sliding", "Tumbling"),
     }.items()
     for name in names
 }
 """Where the names are that need pyspark or pyarrow, which are slow to import."""
 
-_RENAMED: dict[str, str] = {"Advanced": "StateUpdate", "Each": "PairFunction"}
+_RENAMED: dict[str, str] = {
+    "Advanced": "StateUpdate",
+    "Each": "PairFunction",
+    "Size": "Bytes",
+}
 """Public names of earlier versions, and what they are called now."""
 
 # Type checkers read the imports above; this would let them believe in any name.

@@ -69,6 +69,18 @@ class Bounds:
         return self.max_y - self.min_y
 
 
+class Box(NamedTuple):
+    """A rectangle of space, such as the range of a query; edges included."""
+
+    min_x: float
+    min_y: float
+    max_x: float
+    max_y: float
+
+
+EVERYWHERE = Box(-math.inf, -math.inf, math.inf, math.inf)
+
+
 class CellRect(NamedTuple):
     """A rectangle of cells, half open like Python's ranges: the stops are not included."""
 
@@ -308,10 +320,10 @@ class Grid:
             *(self.columns, self.rows),
         )
 
-    def space(self, cells: CellRect) -> tuple[float, float, float, float]:
-        """Return min_x, min_y, max_x, max_y of some cells, for pictures and reports."""
+    def space(self, cells: CellRect) -> Box:
+        """Return the space that some cells cover, up to rounding."""
         b = self.bounds
-        return (
+        return Box(
             b.min_x + cells.col_start / self.columns_per_unit,
             b.min_y + cells.row_start / self.rows_per_unit,
             b.min_x + cells.col_stop / self.columns_per_unit,

@@ -20,12 +20,11 @@ from sparkswarm.protocol.messages import Decision, DecisionKind, Reason
 from sparkswarm.protocol.partition import split
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.runfile.cli import explain
-from sparkswarm.store.blocks import Meta
-from sparkswarm.store.epochs import BEFORE_ALL, Commit, Epoch, Epochs
+from sparkswarm.store.blocks import BlockMeta
+from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
 from sparkswarm.store.files import Files
-from sparkswarm.store.manifest import FilePair, Kept, Manifest, Piece, State
+from sparkswarm.store.manifest import BlockRef, Manifest, SegmentFiles, SegmentRef, StateRef
 from sparkswarm.store.quarantine import SCHEMA, folder_of
-from sparkswarm.window import windows
 
 NOON = 1_704_110_400_000_000
 """The first of January 2024, twelve o'clock in UTC, in microseconds."""
@@ -42,23 +41,25 @@ class Tiny:
         grid = Grid(Bounds(0, 0, 8, 8), 8, 8)
         first = Plan.initial(grid, 2)
         empty = Manifest.initial(first.partitions, 2)
-        self.epochs.commit(Commit(BEFORE_ALL, first, empty, 0))
+        self.epochs.commit(Commit(batch=INITIAL, plan=first, manifest=empty))
         base = self.files.write("segments/a-base.arrow", b"base", rows=10)
         delta = self.files.write("segments/a-delta.arrow", b"delta", rows=3)
         entries = self.files.write("ledger/b0.arrow", b"ledger", rows=12)
         left = first.partitions[0]
-        stored = empty.updated(
-            {left.id: Piece(left.cells, FilePair(base, delta))}, {0: FilePair(entries)}
+        stored = empty.with_segments(
+            {left.id: SegmentRef(left.cells, SegmentFiles(base, delta))}, {0: SegmentFiles(entries)}
         )
-        self.epochs.begin(Epoch(0, 0, first, empty))
-        self.epochs.commit(Commit(0, first, stored, 0))
+        self.epochs.begin(Epoch(batch=0, clock=0, plan=first, manifest=empty))
+        self.epochs.commit(Commit(batch=0, plan=first, manifest=stored))
         ids, first = first.reserve(2)
         lower, upper = left.cells.split_rows(2)
         change = split(left, [(lower, {0: 64}), (upper, {1: 64})], ids[0])
         self.plan = first.apply([change])
-        self.manifest = stored.following(first.partitions, self.plan.partitions)
-        self.epochs.begin(Epoch(1, 0, self.plan, self.manifest))
-        self.epochs.commit(Commit(1, self.plan, self.manifest, NOON))
+        self.manifest = stored.for_plan(first.partitions, self.plan.partitions)
+        self.epochs.begin(Epoch(batch=1, clock=0, plan=self.plan, manifest=self.manifest))
+        self.epochs.commit(
+            Commit(batch=1, plan=self.plan, manifest=self.manifest, max_event_time=NOON)
+        )
         self.change = change
 
     def keep(self):
@@ -67,23 +68,39 @@ class Tiny:
         states = self.files.write("states/e0.arrow", b"states", rows=7)
         older = self.files.write("blocks/e0.arrow", b"older", rows=30)
         newer = self.files.write("blocks/e1.arrow", b"newer!", rows=5)
-        whole = Meta(30, 1200, NOON - 9_000_000, NOON - 4_000_000, CellRect(0, 0, 4, 8))
-        few = Meta(5, 200, NOON - 1_000_000, NOON, upper.cells)
-        kept = self.manifest.keeping(
+        whole = BlockMeta(
+            rows=30,
+            size=1200,
+            oldest=NOON - 9_000_000,
+            newest=NOON - 4_000_000,
+            cells=CellRect(0, 0, 4, 8),
+        )
+        few = BlockMeta(rows=5, size=200, oldest=NOON - 1_000_000, newest=NOON, cells=upper.cells)
+        kept = self.manifest.with_state_and_blocks(
             {
-                lower.id: (State(lower.cells, states, 0, NOON + 5_000_000),),
-                upper.id: (State(upper.cells, states, 64, None),),
+                lower.id: (
+                    StateRef(cells=lower.cells, file=states, offset=0, due=NOON + 5_000_000),
+                ),
+                upper.id: (StateRef(cells=upper.cells, file=states, offset=64, due=None),),
             },
             {
-                lower.id: (Kept(windows.Piece(lower.cells, whole), older, 0),),
+                lower.id: (BlockRef(cells=lower.cells, meta=whole, file=older, offset=0),),
                 upper.id: (
-                    Kept(windows.Piece(upper.cells, whole), older, 0),
-                    Kept(windows.Piece(upper.cells, few), newer, 0),
+                    BlockRef(cells=upper.cells, meta=whole, file=older, offset=0),
+                    BlockRef(cells=upper.cells, meta=few, file=newer, offset=0),
                 ),
             },
         )
-        self.epochs.begin(Epoch(2, 0, self.plan, self.manifest))
-        self.epochs.commit(Commit(2, self.plan, kept, NOON, NOON - 2_000_000))
+        self.epochs.begin(Epoch(batch=2, clock=0, plan=self.plan, manifest=self.manifest))
+        self.epochs.commit(
+            Commit(
+                batch=2,
+                plan=self.plan,
+                manifest=kept,
+                max_event_time=NOON,
+                watermark=NOON - 2_000_000,
+            )
+        )
 
     def write_journal(self, *more):
         journal = Journal(self.folder / IN_CHECKPOINT, "swarm")
@@ -199,7 +216,7 @@ def test_times_that_no_calendar_has_are_numbers():
 
 
 def test_a_batch_that_began_and_did_not_end(tiny):
-    tiny.epochs.begin(Epoch(2, 0, tiny.plan, tiny.manifest))
+    tiny.epochs.begin(Epoch(batch=2, clock=0, plan=tiny.plan, manifest=tiny.manifest))
     explained = found(tiny)
     assert explained.under_way == 2
     assert explained.runs_again == (0, 1, 2)

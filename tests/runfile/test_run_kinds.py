@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparkswarm import Aggregates, Count, PairFunction, Size, Sliding, Subscriptions, Tumbling
+from sparkswarm import Aggregates, Bytes, Count, PairFunction, Sliding, Subscriptions, Tumbling
 from sparkswarm.runfile.reader import parse_run_file
 from sparkswarm.runfile.schema import SinkSpec
 
@@ -69,7 +69,7 @@ def test_an_application_of_ones_own_from_a_file():
         ("sliding = '10 minutes'", Sliding(600_000_000)),
         ("tumbling = '1 h'", Tumbling(3_600_000_000)),
         ("count = 5", Count(5)),
-        ("bytes = 1000", Size(1000)),
+        ("bytes = 1000", Bytes(1000)),
     ],
 )
 def test_windows_from_a_file(line, window):

@@ -14,12 +14,12 @@ from sparkswarm.errors import ConfigError, ProtocolError
 from sparkswarm.geometry import CellRect
 from sparkswarm.sim.kept_points import (
     POINT,
-    Count,
-    Kept,
+    KeptPoints,
     Points,
     Rectangle,
-    Sliding,
-    Tumbling,
+    SimCount,
+    SimSliding,
+    SimTumbling,
     Window,
     newest_last,
     no_points,
@@ -33,7 +33,9 @@ EVERYWHERE = Rectangle(0.0, 0.0, 4.0, 4.0)
 Point = tuple[int, float, float, float]
 
 windows = st.one_of(
-    st.integers(1, 6).map(Sliding), st.integers(1, 6).map(Tumbling), st.integers(1, 6).map(Count)
+    st.integers(1, 6).map(SimSliding),
+    st.integers(1, 6).map(SimTumbling),
+    st.integers(1, 6).map(SimCount),
 )
 # Quarters meet the edges of cells and of rectangles often.
 coordinates = st.integers(0, 16).map(lambda quarters: quarters / 4)
@@ -51,8 +53,8 @@ def streams(draw: st.DrawFn, most: int = 40) -> list[Point]:
     return [(i, x, y, float(t)) for i, t, (_, x, y) in zip(ids, times, steps, strict=True)]
 
 
-def kept_of(points: list[Point], window: Window) -> Kept:
-    kept = Kept(GRID, window)
+def kept_of(points: list[Point], window: Window) -> KeptPoints:
+    kept = KeptPoints(GRID, window)
     for point in points:
         kept.add(*point)
     return kept
@@ -76,11 +78,11 @@ def test_what_is_kept_is_what_has_not_expired(
     gone = kept.expire(now)
 
     match window:
-        case Count(size):
+        case SimCount(size):
             expected = points[-size:]
-        case Sliding(length):
+        case SimSliding(length):
             expected = [p for p in points if now - p[3] <= length]
-        case Tumbling(length):
+        case SimTumbling(length):
             expected = [p for p in points if p[3] // length == now // length]
     assert as_list(kept.points) == expected
     assert len(kept) == len(expected) == before - gone
@@ -91,7 +93,7 @@ def test_what_is_kept_is_what_has_not_expired(
 def test_points_may_come_in_lots_and_expire_in_between(
     points: list[Point], cuts: list[int], window: Window
 ) -> None:
-    one_by_one, in_lots = Kept(GRID, window), Kept(GRID, window)
+    one_by_one, in_lots = KeptPoints(GRID, window), KeptPoints(GRID, window)
     edges = [0, *sorted(cut for cut in cuts if cut <= len(points)), len(points)]
     for low, high in itertools.pairwise(edges):
         lot = np.array(points[low:high], dtype=POINT)
@@ -104,7 +106,7 @@ def test_points_may_come_in_lots_and_expire_in_between(
 
 
 def test_a_stream_of_any_length_takes_the_room_of_its_window() -> None:
-    kept = Kept(GRID, Count(10))
+    kept = KeptPoints(GRID, SimCount(10))
     for i in range(10_000):
         kept.add(i, 1.0, 1.0, float(i))
         assert kept.points["id"].tolist() == list(range(max(0, i - 9), i + 1))
@@ -114,12 +116,12 @@ def test_a_stream_of_any_length_takes_the_room_of_its_window() -> None:
 @pytest.mark.parametrize(
     ("window", "now", "since"),
     [
-        (Sliding(10), 25.0, 15.0),
-        (Tumbling(10), 25.0, 20.0),
-        (Tumbling(10), 20.0, 20.0),
-        (Tumbling(10), -1.0, -10.0),
-        (Tumbling(0.3), 213.89999999999998, 213.89999999999998),
-        (Count(3), 25.0, -math.inf),
+        (SimSliding(10), 25.0, 15.0),
+        (SimTumbling(10), 25.0, 20.0),
+        (SimTumbling(10), 20.0, 20.0),
+        (SimTumbling(10), -1.0, -10.0),
+        (SimTumbling(0.3), 213.89999999999998, 213.89999999999998),
+        (SimCount(3), 25.0, -math.inf),
     ],
 )
 def test_when_windows_begin(window: Window, now: float, since: float) -> None:
@@ -128,7 +130,7 @@ def test_when_windows_begin(window: Window, now: float, since: float) -> None:
 
 @given(st.floats(0, 1e9), st.floats(1e-3, 1e6))
 def test_a_tumbling_window_has_begun_and_is_not_over(now: float, length: float) -> None:
-    since = Tumbling(length).since(now)
+    since = SimTumbling(length).since(now)
     assert since <= now
     assert now - since <= length * (1 + 1e-9) + 1e-6
 
@@ -145,7 +147,7 @@ def in_cells(point: Point, cells: CellRect) -> bool:
 def test_in_range_is_what_brute_force_finds(
     points: list[Point], rectangle: Rectangle, cells: CellRect, since: int, until: int
 ) -> None:
-    found = kept_of(points, Sliding(1000)).in_range(rectangle, cells, since, until)
+    found = kept_of(points, SimSliding(1000)).in_range(rectangle, cells, since, until)
     assert as_list(found) == [
         p
         for p in points
@@ -160,7 +162,7 @@ def test_in_range_is_what_brute_force_finds(
 def test_the_newest_are_the_last_by_time_and_then_by_id(
     points: list[Point], cells: CellRect, count: int, until: int
 ) -> None:
-    found = kept_of(points, Sliding(1000)).newest(count, cells, until)
+    found = kept_of(points, SimSliding(1000)).newest(count, cells, until)
     matching = [p for p in points if p[3] <= until and in_cells(p, cells)]
     assert as_list(found) == sorted(matching, key=lambda p: (p[3], p[0]))[-count:]
 
@@ -168,7 +170,7 @@ def test_the_newest_are_the_last_by_time_and_then_by_id(
 @pytest.mark.parametrize("x", [1.0, 3.0])
 @pytest.mark.parametrize("y", [0.5, 2.5])
 def test_the_edges_of_a_rectangle_belong_to_it(x: float, y: float) -> None:
-    kept = kept_of([(0, x, y, 0.0)], Sliding(9))
+    kept = kept_of([(0, x, y, 0.0)], SimSliding(9))
     rectangle = Rectangle(1.0, 0.5, 3.0, 2.5)
     assert len(kept.in_range(rectangle, GRID.cells, 0.0, 0.0)) == 1
     for outside in (
@@ -179,7 +181,7 @@ def test_the_edges_of_a_rectangle_belong_to_it(x: float, y: float) -> None:
 
 
 def test_what_was_found_stays_as_it_was() -> None:
-    kept = kept_of([(0, 1.0, 1.0, 0.0), (1, 1.0, 1.0, 1.0)], Count(2))
+    kept = kept_of([(0, 1.0, 1.0, 0.0), (1, 1.0, 1.0, 1.0)], SimCount(2))
     found = [
         kept.points,
         kept.in_range(EVERYWHERE, GRID.cells, 0, 9),
@@ -191,8 +193,8 @@ def test_what_was_found_stays_as_it_was() -> None:
 
 def test_newest_last_of_nothing_is_nothing() -> None:
     assert len(newest_last(no_points())) == 0
-    assert len(kept_of([], Count(3)).newest(2, GRID.cells, 9.0)) == 0
-    assert len(kept_of([], Count(3)).in_range(EVERYWHERE, GRID.cells, 0.0, 9.0)) == 0
+    assert len(kept_of([], SimCount(3)).newest(2, GRID.cells, 9.0)) == 0
+    assert len(kept_of([], SimCount(3)).in_range(EVERYWHERE, GRID.cells, 0.0, 9.0)) == 0
 
 
 # -- nonsense ----------------------------------------------------------------------------------
@@ -200,7 +202,7 @@ def test_newest_last_of_nothing_is_nothing() -> None:
 
 @pytest.mark.parametrize("times", [1.5, [2.5, 2.25], [1.0], float("nan"), [2.5, float("nan")]])
 def test_time_does_not_go_back(times: float | list[float]) -> None:
-    kept = Kept(GRID, Sliding(100), began=1.0)
+    kept = KeptPoints(GRID, SimSliding(100), began=1.0)
     kept.add(0, 1.0, 1.0, 2.0)
     count = np.size(times)
     with pytest.raises(ProtocolError, match="after some"):
@@ -209,7 +211,7 @@ def test_time_does_not_go_back(times: float | list[float]) -> None:
 
 
 def test_nothing_is_kept_from_before_the_beginning() -> None:
-    kept = Kept(GRID, Sliding(100), began=1.0)
+    kept = KeptPoints(GRID, SimSliding(100), began=1.0)
     with pytest.raises(ProtocolError):
         kept.add(0, 1.0, 1.0, 0.5)
     kept.add(0, 1.0, 1.0, 1.0)
@@ -217,12 +219,12 @@ def test_nothing_is_kept_from_before_the_beginning() -> None:
 
 
 @pytest.mark.parametrize("length", [0, -1, math.inf, math.nan])
-@pytest.mark.parametrize("kind", [Sliding, Tumbling])
-def test_a_window_needs_a_length(kind: type[Sliding] | type[Tumbling], length: float) -> None:
+@pytest.mark.parametrize("kind", [SimSliding, SimTumbling])
+def test_a_window_needs_a_length(kind: type[SimSliding] | type[SimTumbling], length: float) -> None:
     with pytest.raises(ConfigError):
         kind(length)
 
 
 def test_a_count_window_needs_a_point() -> None:
     with pytest.raises(ConfigError):
-        Count(0)
+        SimCount(0)

@@ -21,7 +21,14 @@ from sparkswarm.protocol.partition import (
     split,
 )
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.sim.kept_points import Count, Kept, Rectangle, Sliding, Tumbling, Window
+from sparkswarm.sim.kept_points import (
+    KeptPoints,
+    Rectangle,
+    SimCount,
+    SimSliding,
+    SimTumbling,
+    Window,
+)
 from sparkswarm.sim.lineage import Lineage
 from sparkswarm.sim.snapshot_chain import (
     Acknowledgement,
@@ -57,13 +64,13 @@ class Swarm:
         self.now = 0.0
         self.points: list[Point] = []
         self.keeper: dict[int, int] = {}
-        self.kept: dict[tuple[int, int], Kept] = {}
+        self.kept: dict[tuple[int, int], KeptPoints] = {}
         self._begin(plan.partitions)
 
     def _begin(self, partitions: Iterable[Partition]) -> None:
         for p in partitions:
             for owner in p.owners:
-                self.kept[owner, p.id] = Kept(self.world.plan.grid, self.window, self.now)
+                self.kept[owner, p.id] = KeptPoints(self.world.plan.grid, self.window, self.now)
 
     def receive(self, x: Sequence[float], y: Sequence[float]) -> None:
         ids = np.arange(len(self.points), len(self.points) + len(x)) * self.factor % 10_007
@@ -95,7 +102,7 @@ class Swarm:
 
     def everything(self, rectangle: Rectangle) -> list[int]:
         """The ids that a query must find, without a look at any lineage."""
-        if isinstance(self.window, Count):
+        if isinstance(self.window, SimCount):
             still = [p for kept in self.kept.values() for p in kept.points.tolist()]
             found = []
             for partition in self.world.plan.partitions:
@@ -198,7 +205,9 @@ def ids_of(found: Answer) -> list[int]:
 
 
 windows = st.one_of(
-    st.integers(1, 8).map(Sliding), st.integers(1, 8).map(Tumbling), st.integers(1, 8).map(Count)
+    st.integers(1, 8).map(SimSliding),
+    st.integers(1, 8).map(SimTumbling),
+    st.integers(1, 8).map(SimCount),
 )
 
 
@@ -270,7 +279,7 @@ def test_an_asker_that_is_behind_is_led_to_the_partitions_in_force(
     assert not found.is_partial
 
 
-@pytest.mark.parametrize("window", [Sliding(100), Count(100)])
+@pytest.mark.parametrize("window", [SimSliding(100), SimCount(100)])
 def test_where_machines_disagree_on_what_is_in_force_a_point_counts_once(window: Window) -> None:
     """p1 of 1 and 2 went to 3. 1 knows and names p2, which leads back to p1; 2 does not know."""
     swarm = small(window)
@@ -312,7 +321,7 @@ def test_all_but_the_part_of_dead_machines_is_found_and_they_are_named(
     assert named == {r.step.machine for r in asking.requests} & dead
     assert {swarm.keeper[i] for i in expected} & dead <= named
     alive = [i for i in expected if swarm.keeper[i] not in dead]
-    if isinstance(swarm.window, Count):
+    if isinstance(swarm.window, SimCount):
         # Without the newest of the dead, older points of others are among the newest.
         assert set(alive) <= set(ids_of(found))
     else:
@@ -334,7 +343,7 @@ def test_a_machine_that_dies_on_the_way_costs_no_more_than_its_own_part(
     missing = expected - set(ids_of(found))
     assert set(found.partial_because) <= {machine}
     assert {swarm.keeper[i] for i in missing} <= set(found.partial_because)
-    if not isinstance(swarm.window, Count):
+    if not isinstance(swarm.window, SimCount):
         assert set(ids_of(found)) <= expected
 
 
@@ -384,7 +393,7 @@ def test_only_as_much_of_the_chain_is_asked_as_the_window_reaches(
     length: int, asked: list[int]
 ) -> None:
     """At 40, the window begins at 40 - length; p4 began at 30, p3 at 20, p2 at 10."""
-    swarm = chain_of_moves(Sliding(length), points=2)
+    swarm = chain_of_moves(SimSliding(length), points=2)
     asking = Asking(swarm, EVERYWHERE, random.Random(0))
     assert ids_of(asking.run()) == swarm.everything(EVERYWHERE)
     assert [partition for partition, _, _ in steps_of(asking)] == asked
@@ -397,14 +406,14 @@ def test_only_as_much_of_the_chain_is_asked_as_the_window_reaches(
 def test_only_as_much_of_the_chain_is_asked_as_it_takes_to_count(
     count: int, asked: list[int]
 ) -> None:
-    swarm = chain_of_moves(Count(count), points=2)
+    swarm = chain_of_moves(SimCount(count), points=2)
     asking = Asking(swarm, EVERYWHERE, random.Random(0))
     assert ids_of(asking.run()) == list(range(8))[-count:]
     assert [partition for partition, _, _ in steps_of(asking)] == asked
 
 
 def test_a_count_window_is_of_the_whole_partition_not_of_the_range() -> None:
-    swarm = small(Count(2))
+    swarm = small(SimCount(2))
     swarm.receive([0.5, 0.5], [0.5, 0.5])
     (p1,) = swarm.world.plan.partitions
     apply(swarm, moved(p1, 1, 2, fresh_id=2))
@@ -416,7 +425,7 @@ def test_a_count_window_is_of_the_whole_partition_not_of_the_range() -> None:
 
 def test_of_points_that_came_at_the_same_time_the_larger_ids_are_the_newer() -> None:
     """p1 has what came at 0 and p2 what came at 0 too, with a smaller id: p1 must be asked."""
-    swarm = small(Count(1))
+    swarm = small(SimCount(1))
     swarm.points = [(i, 9.0, 9.0, 0.0) for i in range(5)]
     swarm.receive([0.5], [0.5])
     (p1,) = swarm.world.plan.partitions
@@ -428,7 +437,7 @@ def test_of_points_that_came_at_the_same_time_the_larger_ids_are_the_newer() -> 
 
 def test_expired_partitions_are_not_asked() -> None:
     """The question reaches back for ever; the machines' lineage does not."""
-    swarm = chain_of_moves(Sliding(22), points=2)
+    swarm = chain_of_moves(SimSliding(22), points=2)
     swarm.expire()
     assert len(swarm.lineage) == 2
     rectangle = EVERYWHERE
@@ -442,7 +451,7 @@ def test_expired_partitions_are_not_asked() -> None:
 
 
 def test_what_a_machine_has_forgotten_ends_the_chain() -> None:
-    swarm = chain_of_moves(Sliding(100), points=1)
+    swarm = chain_of_moves(SimSliding(100), points=1)
     del swarm.kept[3, 3]
     asking = Asking(swarm, EVERYWHERE, random.Random(0))
     assert not asking.run().is_partial
@@ -451,7 +460,7 @@ def test_what_a_machine_has_forgotten_ends_the_chain() -> None:
 
 def test_the_example_of_the_paper() -> None:
     """p1 in m1 is split: p2 stays, p3 goes to m2, which is asked and asks m1 about p1."""
-    swarm = small(Sliding(100))
+    swarm = small(SimSliding(100))
     swarm.receive([0.5, 3.5], [0.5, 0.5])
     swarm.now += 1
     (p1,) = swarm.world.plan.partitions
@@ -464,7 +473,7 @@ def test_the_example_of_the_paper() -> None:
 
 
 def test_only_the_cells_of_the_range_are_asked_about() -> None:
-    swarm = small(Sliding(100))
+    swarm = small(SimSliding(100))
     swarm.receive([0.5, 1.5, 3.5], [0.5, 0.5, 0.5])
     asking = Asking(swarm, Rectangle(1.25, 0.25, 1.75, 0.75), random.Random(0))
     assert ids_of(asking.run()) == [1]
@@ -472,7 +481,7 @@ def test_only_the_cells_of_the_range_are_asked_about() -> None:
 
 
 def test_split_and_merged_again_finds_all_once() -> None:
-    swarm = small(Sliding(100))
+    swarm = small(SimSliding(100))
     swarm.receive([0.5, 3.5], [0.5, 0.5])
     (p1,) = swarm.world.plan.partitions
     halves = apply(swarm, split(p1, [(LEFT, {1: TICKETS}), (RIGHT, {1: TICKETS})], fresh_id=2))
@@ -489,7 +498,7 @@ def test_split_and_merged_again_finds_all_once() -> None:
 
 
 def test_a_parent_that_several_owners_name_is_asked_once() -> None:
-    swarm = small(Sliding(100))
+    swarm = small(SimSliding(100))
     swarm.receive([0.5] * 8, [0.5] * 8)
     (p1,) = swarm.world.plan.partitions
     apply(swarm, reshared(p1, {1: 20, 2: 20, 3: 24}, fresh_id=2))
@@ -501,7 +510,7 @@ def test_a_parent_that_several_owners_name_is_asked_once() -> None:
 
 
 def test_behind_a_dead_machine_the_chain_goes_on() -> None:
-    swarm = chain_of_moves(Sliding(100), points=1)
+    swarm = chain_of_moves(SimSliding(100), points=1)
     asking = Asking(swarm, EVERYWHERE, random.Random(0), dead=[2, 3])
     found = asking.run()
     assert ids_of(found) == [0, 3]
@@ -509,7 +518,7 @@ def test_behind_a_dead_machine_the_chain_goes_on() -> None:
 
 
 def test_outside_the_bounds_there_is_nothing_to_ask() -> None:
-    swarm = small(Count(3))
+    swarm = small(SimCount(3))
     asking = Asking(swarm, Rectangle(9.0, 9.0, 10.0, 10.0), random.Random(0))
     assert asking.requests == []
     assert ids_of(asking.run()) == []
@@ -519,7 +528,7 @@ def test_outside_the_bounds_there_is_nothing_to_ask() -> None:
 
 
 def one_step() -> tuple[SnapshotQuery, Step, list[Results | Acknowledgement]]:
-    swarm = small(Sliding(100))
+    swarm = small(SimSliding(100))
     swarm.receive([0.5, 1.5, 2.5], [0.5, 0.5, 0.5])
     query = SnapshotQuery(
         swarm.question(EVERYWHERE), swarm.world.plan.partitions, GRID, swarm.lineage
@@ -573,7 +582,7 @@ def test_what_a_machine_sent_before_it_was_given_up_counts() -> None:
 
 
 def test_later_points_do_not_count_however_late_a_machine_answers() -> None:
-    swarm = small(Sliding(100))
+    swarm = small(SimSliding(100))
     swarm.receive([0.5], [0.5])
     query = SnapshotQuery(
         swarm.question(EVERYWHERE), swarm.world.plan.partitions, GRID, swarm.lineage

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkswarm import Count, Size, Sliding, Tumbling
+from sparkswarm import Bytes, Count, Sliding, Tumbling
 
 from .world import BOUNDS, FIRST_TIME
 
@@ -269,10 +269,10 @@ def answer(ask: dict[str, Any], past: list[Any], window: Any) -> list[Any]:
     elif isinstance(window, Tumbling):
         since = now // window.length * window.length
     else:
-        least = window.size if isinstance(window, Count) else window.bytes
+        least = window.points if isinstance(window, Count) else window.limit
         total, since = 0, None
         for p in newest:
-            total += size_of(p) if isinstance(window, Size) else 1
+            total += size_of(p) if isinstance(window, Bytes) else 1
             if total >= least:
                 since = p["ts"]
                 break

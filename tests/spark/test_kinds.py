@@ -8,13 +8,13 @@ from pyspark.errors import StreamingQueryException
 
 from sparkswarm import (
     Aggregates,
+    Bytes,
     ConfigError,
     Count,
     InputError,
     MemorySink,
     PointColumns,
     QueryColumns,
-    Size,
     Sliding,
     Subscriptions,
     Swarm,
@@ -25,7 +25,7 @@ from .kinds import DELAY, SECOND, Scene, answer, expected
 from .world import BOUNDS, Restless, config, difference, matches_of
 
 WINDOWS = [
-    Sliding("12 seconds"), Tumbling("10 s"), Count(200), Size(9_000), Sliding("1 day"),
+    Sliding("12 seconds"), Tumbling("10 s"), Count(200), Bytes(9_000), Sliding("1 day"),
 ]  # fmt: skip
 SUBSCRIPTIONS = Subscriptions({"speed": "number", "kind": "text", "load": "number"})
 
@@ -241,8 +241,8 @@ def test_what_is_kept_stays_bounded(spark, tmp_path):
     commit = handle._run.epochs.last_commit()
     kept = [one for some in commit.manifest.blocks.values() for one in some]
     now = max(p["ts"] for _, points in scene.batches for p in points)
-    assert all(one.piece.meta.newest >= now - 12 * SECOND for one in kept)
-    handle._run.epochs.clean()
+    assert all(one.meta.newest >= now - 12 * SECOND for one in kept)
+    handle._run.epochs.collect_garbage()
     files = set((tmp_path / "checkpoint" / "swarm" / "blocks").iterdir())
     assert {one.file.name.partition("/")[2] for one in kept} <= {file.name for file in files}
     # Those of the last batches, and of the few before them that can run again.

@@ -203,7 +203,7 @@ def stored(tmp_path, folder):
     """Return the files of a folder that the last commit names."""
     root = tmp_path / "checkpoint" / "swarm"
     last = Epochs(Files(str(root)), 10).last_commit()
-    return [root / r.name for r in last.manifest.refs() if r.name.startswith(folder)]
+    return [root / r.name for r in last.manifest.files() if r.name.startswith(folder)]
 
 
 def flip_a_byte(path):

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from sparkswarm.errors import ConfigError, StoreError
 from sparkswarm.protocol.partition import TICKETS, split
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.store.epochs import BEFORE_ALL, FORMAT, Commit, Epoch, Epochs
+from sparkswarm.store.epochs import FORMAT, INITIAL, Commit, Epoch, Epochs
 from sparkswarm.store.files import FileRef, Files
-from sparkswarm.store.manifest import FilePair, Manifest, Piece
+from sparkswarm.store.manifest import Manifest, SegmentFiles, SegmentRef
 
 from ..support.strategies import grid_of, part_of_the_examples
 
@@ -58,7 +58,11 @@ class Run:
         self.done: dict[int, Commit] = {}
 
     def first(self) -> None:
-        self.commit(Commit(BEFORE_ALL, FIRST_PLAN, Manifest.initial(FIRST_PLAN.partitions, 2), 0))
+        self.commit(
+            Commit(
+                batch=INITIAL, plan=FIRST_PLAN, manifest=Manifest.initial(FIRST_PLAN.partitions, 2)
+            )
+        )
 
     def commit(self, commit: Commit) -> None:
         self.epochs.commit(commit)
@@ -80,8 +84,10 @@ class Run:
                 ids, plan = plan.reserve(2)
                 pieces = [(half, {0: TICKETS}) for half in cut(1)]
                 plan = plan.apply([split(largest, pieces, ids.start)])
-                manifest = manifest.following(last.plan.partitions, plan.partitions)
-        epoch = Epoch(last.batch + 1, 1_000_000 * (last.batch + 2), plan, manifest)
+                manifest = manifest.for_plan(last.plan.partitions, plan.partitions)
+        epoch = Epoch(
+            batch=last.batch + 1, clock=1_000_000 * (last.batch + 2), plan=plan, manifest=manifest
+        )
         self.epochs.begin(epoch)
         self.begun[epoch.batch] = epoch
         return epoch
@@ -96,23 +102,25 @@ class Run:
             p = epoch.plan.partitions[seed % len(epoch.plan.partitions)]
             base = manifest.partitions[p.id][0].files.base
             delta = self.file("segments")
-            pair = FilePair(delta) if seed % 2 else FilePair(base, delta)
-            ledger = FilePair(manifest.ledger[seed % 2].base, self.file("ledger"))
-            manifest = manifest.updated({p.id: Piece(p.cells, pair)}, {seed % 2: ledger})
-        self.commit(Commit(epoch.batch, epoch.plan, manifest, seed))
+            pair = SegmentFiles(delta) if seed % 2 else SegmentFiles(base, delta)
+            ledger = SegmentFiles(manifest.ledger[seed % 2].base, self.file("ledger"))
+            manifest = manifest.with_segments({p.id: SegmentRef(p.cells, pair)}, {seed % 2: ledger})
+        self.commit(
+            Commit(batch=epoch.batch, plan=epoch.plan, manifest=manifest, max_event_time=seed)
+        )
 
     def check(self, keep: int, files: Files) -> None:
         """See that the last ``keep`` batches, and the next, can run, from what is on disk."""
         again = Epochs(files, keep)
         last = max(self.done)
-        for batch in range(max(BEFORE_ALL, last - keep), last + 1):
+        for batch in range(max(INITIAL, last - keep), last + 1):
             assert again.commit_of(batch) == self.done[batch]
-            named = self.done[batch].manifest.refs()
+            named = self.done[batch].manifest.files()
             assert all(files.map(ref) for ref in named)
         for batch in self.begun:
             if batch > last - keep:
                 assert again.epoch_of(batch) == self.begun[batch]
-                assert all(files.map(ref) for ref in self.begun[batch].manifest.refs())
+                assert all(files.map(ref) for ref in self.begun[batch].manifest.files())
 
     def needed(self, keep: int) -> set[str]:
         """Return the files that are needed for it, by the rules, record by record."""
@@ -124,7 +132,7 @@ class Run:
         for record in (*commits, *epochs):
             names |= {f"plans/{record.plan.version:012d}.json"}
             names |= {f"manifests/{record.manifest.version:012d}.json"}
-            names |= {ref.name for ref in record.manifest.refs()}
+            names |= {ref.name for ref in record.manifest.files()}
         return names
 
 
@@ -133,10 +141,10 @@ class Run:
 
 def test_what_was_never_written_is_not_known(epochs: Epochs) -> None:
     assert epochs.last_commit() is None
-    assert epochs.commit_of(BEFORE_ALL) is None
+    assert epochs.commit_of(INITIAL) is None
     assert epochs.epoch_of(0) is None
-    assert epochs.fact("buckets") is None
-    assert epochs.clean() == 0
+    assert epochs.run_fact("buckets") is None
+    assert epochs.collect_garbage() == 0
 
 
 def test_records_come_back_as_they_were_whoever_reads_them(files: Files, epochs: Epochs) -> None:
@@ -157,8 +165,12 @@ def test_records_come_back_as_they_were_whoever_reads_them(files: Files, epochs:
 def test_the_last_commit_is_that_of_the_highest_number(epochs: Epochs, batch: int) -> None:
     manifest = Manifest.initial(FIRST_PLAN.partitions, 2)
     for number in (batch, batch - 1):
-        epochs.commit(Commit(number, FIRST_PLAN, manifest, number))
-    assert epochs.last_commit() == Commit(batch, FIRST_PLAN, manifest, batch)
+        epochs.commit(
+            Commit(batch=number, plan=FIRST_PLAN, manifest=manifest, max_event_time=number)
+        )
+    assert epochs.last_commit() == Commit(
+        batch=batch, plan=FIRST_PLAN, manifest=manifest, max_event_time=batch
+    )
 
 
 def test_a_record_may_be_written_twice(files: Files, epochs: Epochs) -> None:
@@ -186,7 +198,7 @@ def test_a_batch_that_ran_again_counts_as_it_went_the_last_time(
     # Other files under the same number: attempts never use a name twice.
     run.end(epoch, 1, attempts=1)
     assert run.epochs.last_commit() == run.done[0]
-    run.epochs.clean()
+    run.epochs.collect_garbage()
     run.check(3, files)
 
 
@@ -196,7 +208,7 @@ def test_a_plan_that_only_knows_more_ids_than_before_is_written(files: Files) ->
     run.first()
     _, plan = FIRST_PLAN.reserve(5)
     assert plan.version == FIRST_PLAN.version
-    epochs.begin(Epoch(0, 1, plan, run.done[BEFORE_ALL].manifest))
+    epochs.begin(Epoch(batch=0, clock=1, plan=plan, manifest=run.done[INITIAL].manifest))
     found = Epochs(files, 3).epoch_of(0)
     assert found is not None
     assert found.plan == plan
@@ -219,7 +231,7 @@ def test_what_else_lies_there_is_no_record(files: Files, epochs: Epochs) -> None
     for name in foreign:
         files.write(name, b"?")
     assert epochs.last_commit() == run.done[0]
-    epochs.clean()
+    epochs.collect_garbage()
     run.check(3, files)
     assert set(foreign) <= all_files(files)
 
@@ -244,16 +256,16 @@ def test_what_can_run_again_keeps_all_it_needs_and_the_rest_goes(tmp_path: Path)
             run.end(run.begin(replans), seed, attempts)
             if cleans:
                 before = all_files(files)
-                gone = run.epochs.clean()
+                gone = run.epochs.collect_garbage()
                 assert all_files(files) == run.needed(keep)
                 assert gone == len(before) - len(run.needed(keep))
                 run.check(keep, files)
         if begins:
             run.begin(replans=True)
         # As a new process does first of all.
-        Epochs(files, keep).clean()
+        Epochs(files, keep).collect_garbage()
         assert all_files(files) == run.needed(keep)
-        assert run.epochs.clean() == 0
+        assert run.epochs.collect_garbage() == 0
         run.check(keep, files)
 
     check()
@@ -266,7 +278,7 @@ def test_so_many_batches_can_run_again(files: Files, keep: int) -> None:
     run.first()
     for seed in range(8):
         run.end(run.begin(replans=True), seed)
-    epochs.clean()
+    epochs.collect_garbage()
     can_run = [
         batch for batch in range(8) if epochs.epoch_of(batch) and epochs.commit_of(batch - 1)
     ]
@@ -281,7 +293,7 @@ def test_what_failed_attempts_left_is_deleted(files: Files, epochs: Epochs) -> N
     others = ["soft/news", "quarantine/0/a.parquet"]
     for name in (*orphans, *others):
         files.write(name, b"?")
-    assert epochs.clean() == 3
+    assert epochs.collect_garbage() == 3
     assert not set(orphans) & all_files(files)
     assert set(others) <= all_files(files)
     run.check(3, files)
@@ -304,11 +316,11 @@ def test_nothing_is_deleted_while_it_is_not_known_what_is_needed(
         files.write(name, content[:-5])
     before = all_files(files)
     with pytest.raises(StoreError, match=f"{name} .*{what}"):
-        Epochs(files, 3).clean()
+        Epochs(files, 3).collect_garbage()
     assert all_files(files) == before
     # So that the remedy helps.
     files.write(name, content)
-    assert Epochs(files, 3).clean() >= 1
+    assert Epochs(files, 3).collect_garbage() >= 1
     run.check(3, files)
 
 
@@ -382,8 +394,8 @@ def test_facts_of_a_run_are_remembered(files: Files) -> None:
     Epochs(files, 3).check_run(FACTS)
     again = Epochs(files, 5)
     again.check_run(json.loads(json.dumps(FACTS)))
-    assert {name: again.fact(name) for name in FACTS} == FACTS
-    assert again.fact("something else") is None
+    assert {name: again.run_fact(name) for name in FACTS} == FACTS
+    assert again.run_fact("something else") is None
 
 
 @pytest.mark.parametrize(
@@ -421,7 +433,9 @@ def test_corrupt_facts_are_named(files: Files, damage: Callable[[bytes], bytes])
 
 
 def test_records_are_what_they_are() -> None:
-    epoch = Epoch(0, 1, FIRST_PLAN, Manifest.initial(FIRST_PLAN.partitions, 2))
+    epoch = Epoch(
+        batch=0, clock=1, plan=FIRST_PLAN, manifest=Manifest.initial(FIRST_PLAN.partitions, 2)
+    )
     with pytest.raises(AttributeError):
-        epoch.time = 2  # type: ignore[misc]
-    assert replace(epoch, time=2) != epoch
+        epoch.clock = 2  # type: ignore[misc]
+    assert replace(epoch, clock=2) != epoch

@@ -18,7 +18,7 @@ from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.files import FileRef
-from sparkswarm.store.manifest import FilePair, Manifest, Piece
+from sparkswarm.store.manifest import Manifest, SegmentFiles, SegmentRef
 
 from ..support.strategies import (
     Operation,
@@ -33,7 +33,7 @@ NAME_CHARACTERS = st.characters(exclude_categories=["Cs"])
 REFS = st.text(NAME_CHARACTERS, min_size=1, max_size=8).map(
     lambda name: FileRef(name, len(name), 2**50 + len(name), zlib.crc32(name.encode()))
 )
-PAIRS = st.builds(FilePair, st.none() | REFS, st.none() | REFS)
+PAIRS = st.builds(SegmentFiles, st.none() | REFS, st.none() | REFS)
 
 
 @st.composite
@@ -41,14 +41,14 @@ def stored(draw: st.DrawFn) -> tuple[Plan, Manifest]:
     """A plan and files for it: some partitions have their own, some share, some have none."""
     plan = draw(tilings(5, 5))
     some = draw(st.lists(PAIRS, min_size=1, max_size=4))
-    pieces = {p.id: (Piece(p.cells, draw(st.sampled_from(some))),) for p in plan.partitions}
+    pieces = {p.id: (SegmentRef(p.cells, draw(st.sampled_from(some))),) for p in plan.partitions}
     ledger = tuple(draw(st.lists(PAIRS, min_size=1, max_size=4)))
     return plan, Manifest(draw(st.integers(0, 2**40)), pieces, ledger)
 
 
-def served(plan: Plan, manifest: Manifest) -> dict[tuple[int, int], FilePair]:
+def served(plan: Plan, manifest: Manifest) -> dict[tuple[int, int], SegmentFiles]:
     """Return the files of every cell; pieces must tile their partitions."""
-    files: dict[tuple[int, int], FilePair] = {}
+    files: dict[tuple[int, int], SegmentFiles] = {}
     assert manifest.partitions.keys() == {p.id for p in plan.partitions}
     for p in plan.partitions:
         covered = np.zeros((plan.grid.rows, plan.grid.columns), dtype=int)
@@ -67,7 +67,7 @@ def served(plan: Plan, manifest: Manifest) -> dict[tuple[int, int], FilePair]:
 def stepped(plan: Plan, manifest: Manifest, operation: Operation) -> tuple[Plan, Manifest]:
     reserved, changes = make_changes(plan, operation)
     after = reserved.apply(changes)
-    return after, manifest.following(plan.partitions, after.partitions)
+    return after, manifest.for_plan(plan.partitions, after.partitions)
 
 
 @part_of_the_examples(0.5)
@@ -102,7 +102,7 @@ def test_every_cell_keeps_its_files_when_all_partitions_change_at_once(
     new = tuple(Partition(plan.next_id + i, rect, (0,)) for i, rect in enumerate(rects))
     after = Plan(1, plan.grid, plan.executors, new, plan.next_id + len(new))
     after.check()
-    assert served(after, manifest.following(plan.partitions, new)) == served(plan, manifest)
+    assert served(after, manifest.for_plan(plan.partitions, new)) == served(plan, manifest)
 
 
 @given(stored(), operations)
@@ -113,7 +113,7 @@ def test_partitions_that_stay_keep_their_pieces(
     after, followed = stepped(plan, manifest, step)
     for key in {p.id for p in plan.partitions} & {p.id for p in after.partitions}:
         assert followed.partitions[key] == manifest.partitions[key]
-    assert manifest.following(plan.partitions, plan.partitions).partitions == manifest.partitions
+    assert manifest.for_plan(plan.partitions, plan.partitions).partitions == manifest.partitions
 
 
 @part_of_the_examples(0.5)
@@ -127,7 +127,7 @@ def test_a_partition_whose_cells_all_have_the_same_files_is_one_piece(
         for p in plan.partitions:
             pieces = manifest.partitions[p.id]
             if len({piece.files for piece in pieces}) == 1:
-                assert pieces == (Piece(p.cells, pieces[0].files),)
+                assert pieces == (SegmentRef(p.cells, pieces[0].files),)
 
 
 @part_of_the_examples(0.5)
@@ -138,24 +138,24 @@ def test_changes_of_partitions_name_no_file_that_was_not_named_before(
     plan, manifest = start
     for step in steps:
         plan, manifest = stepped(plan, manifest, step)
-    assert manifest.refs() == start[1].refs()
+    assert manifest.files() == start[1].files()
 
 
 def test_a_partition_split_and_merged_again_is_one_piece_as_before() -> None:
-    files = FilePair(FileRef("base", 1, 2, 3), FileRef("delta", 4, 5, 6))
+    files = SegmentFiles(FileRef("base", 1, 2, 3), FileRef("delta", 4, 5, 6))
     cells = grid_of(4, 4).cells
     left, right = cells.split_columns(1)
     whole, again = Partition(0, cells, (0,)), Partition(3, cells, (0,))
     halves = (Partition(1, left, (0,)), Partition(2, right, (0,)))
-    manifest = Manifest(5, {0: (Piece(cells, files),)}, ())
-    split = manifest.following((whole,), iter(halves))
-    assert split.partitions == {1: (Piece(left, files),), 2: (Piece(right, files),)}
-    merged = split.following(iter(halves), (again,))
-    assert merged == Manifest(7, {3: (Piece(cells, files),)}, ())
-    own = FilePair(FileRef("base", 1, 2, 3), FileRef("delta of the left", 4, 5, 6))
-    changed = split.updated({1: Piece(left, own)}, {})
-    assert changed.following(halves, (again,)).partitions == {
-        3: (Piece(left, own), Piece(right, files))
+    manifest = Manifest(5, {0: (SegmentRef(cells, files),)}, ())
+    split = manifest.for_plan((whole,), iter(halves))
+    assert split.partitions == {1: (SegmentRef(left, files),), 2: (SegmentRef(right, files),)}
+    merged = split.for_plan(iter(halves), (again,))
+    assert merged == Manifest(7, {3: (SegmentRef(cells, files),)}, ())
+    own = SegmentFiles(FileRef("base", 1, 2, 3), FileRef("delta of the left", 4, 5, 6))
+    changed = split.with_segments({1: SegmentRef(left, own)}, {})
+    assert changed.for_plan(halves, (again,)).partitions == {
+        3: (SegmentRef(left, own), SegmentRef(right, files))
     }
 
 
@@ -163,21 +163,21 @@ def test_a_run_begins_without_files() -> None:
     plan = Plan.initial(grid_of(4, 4), 3)
     manifest = Manifest.initial(plan.partitions, 5)
     assert manifest.version == 0
-    assert manifest.refs() == set()
-    assert manifest.ledger == (FilePair(),) * 5
-    assert set(served(plan, manifest).values()) == {FilePair()}
+    assert manifest.files() == set()
+    assert manifest.ledger == (SegmentFiles(),) * 5
+    assert set(served(plan, manifest).values()) == {SegmentFiles()}
 
 
 @given(stored(), PAIRS, PAIRS)
 def test_what_was_written_replaces_what_was_there_and_nothing_else(
-    start: tuple[Plan, Manifest], files: FilePair, bucket: FilePair
+    start: tuple[Plan, Manifest], files: SegmentFiles, bucket: SegmentFiles
 ) -> None:
     plan, manifest = start
     p = plan.partitions[-1]
     before = copy.deepcopy(manifest)
-    updated = manifest.updated({p.id: Piece(p.cells, files)}, {0: bucket})
+    updated = manifest.with_segments({p.id: SegmentRef(p.cells, files)}, {0: bucket})
     assert updated.version == manifest.version + 1
-    assert updated.partitions == {**manifest.partitions, p.id: (Piece(p.cells, files),)}
+    assert updated.partitions == {**manifest.partitions, p.id: (SegmentRef(p.cells, files),)}
     assert updated.ledger == (bucket, *manifest.ledger[1:])
     assert manifest == before
 
@@ -188,7 +188,7 @@ def test_refs_are_every_file_of_partitions_and_ledger(start: tuple[Plan, Manifes
     pairs = [piece.files for pieces in manifest.partitions.values() for piece in pieces]
     pairs += manifest.ledger
     found = {pair.base for pair in pairs} | {pair.delta for pair in pairs}
-    assert manifest.refs() == found - {None}
+    assert manifest.files() == found - {None}
 
 
 # -- JSON --------------------------------------------------------------------------------------
@@ -209,9 +209,11 @@ def test_a_manifest_survives_json(start: tuple[Plan, Manifest], steps: list[Oper
 
 
 def test_files_are_listed_once_in_json() -> None:
-    files = FilePair(FileRef("b", 1, 2, 3), FileRef("a", 4, 5, 6))
+    files = SegmentFiles(FileRef("b", 1, 2, 3), FileRef("a", 4, 5, 6))
     cells = CellRect(0, 0, 1, 2)
-    manifest = Manifest(7, {3: (Piece(cells, files),), 4: (Piece(cells, files),)}, (FilePair(),))
+    manifest = Manifest(
+        7, {3: (SegmentRef(cells, files),), 4: (SegmentRef(cells, files),)}, (SegmentFiles(),)
+    )
     assert manifest.to_json() == {
         "version": 7,
         "files": [["a", 4, 5, 6], ["b", 1, 2, 3]],
@@ -257,8 +259,8 @@ DAMAGE: dict[str, Callable[[Any], None]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_what_is_not_a_manifest_is_refused(damage: Callable[[Any], None]) -> None:
-    files = FilePair(FileRef("b", 1, 2, 3), FileRef("a", 4, 5, 6))
-    data = Manifest(7, {3: (Piece(CellRect(0, 0, 1, 2), files),)}, (files, files)).to_json()
+    files = SegmentFiles(FileRef("b", 1, 2, 3), FileRef("a", 4, 5, 6))
+    data = Manifest(7, {3: (SegmentRef(CellRect(0, 0, 1, 2), files),)}, (files, files)).to_json()
     assert Manifest.from_json(data).version == 7
     damage(data)
     with pytest.raises(StoreError, match="this is not a manifest"):

@@ -20,7 +20,7 @@ from sparkswarm.protocol.plan import Plan
 from sparkswarm.store import ledger, segments
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.ledger import Bucket, settle
-from sparkswarm.store.manifest import FilePair, Manifest, Piece
+from sparkswarm.store.manifest import Manifest, SegmentFiles, SegmentRef
 from sparkswarm.store.queries import NEVER, Op, Operations, Queries
 from sparkswarm.store.segments import (
     NO_BASE,
@@ -266,7 +266,7 @@ class World:
     def apply(self, plan: Plan, *changes: PlanChange) -> None:
         """Change the plan; its ids are reserved."""
         after = plan.apply(changes)
-        self.manifest = self.manifest.following(self.plan.partitions, after.partitions)
+        self.manifest = self.manifest.for_plan(self.plan.partitions, after.partitions)
         self.plan = after
 
     def tell(self, batch: Batch) -> None:
@@ -316,11 +316,11 @@ class World:
                 self.written += 1
                 self.files[ref] = new.to_bytes()
                 base = self.manifest.partitions[p.id][0].files.base
-                pair = FilePair(ref) if isinstance(new, Base) else FilePair(base, ref)
-                written[p.id] = Piece(p.cells, pair)
-        self.manifest = self.manifest.updated(written, {})
+                pair = SegmentFiles(ref) if isinstance(new, Base) else SegmentFiles(base, ref)
+                written[p.id] = SegmentRef(p.cells, pair)
+        self.manifest = self.manifest.with_segments(written, {})
         # What the manifest does not name must not be needed.
-        self.files = {ref: self.files[ref] for ref in self.manifest.refs()}
+        self.files = {ref: self.files[ref] for ref in self.manifest.files()}
 
     # -- what is to be seen --------------------------------------------------------------
 
@@ -524,7 +524,7 @@ def test_a_move_and_a_split_write_nothing() -> None:
     (fresh,), plan = world.plan.reserve(1)
     world.apply(plan, moved(world.plan.partitions[0], 0, 1, fresh))
     split_in_two(world)
-    assert world.manifest.refs() == files.keys()
+    assert world.manifest.files() == files.keys()
     world.check()
 
 

@@ -295,7 +295,7 @@ class _Bench:
             handle.await_termination()
         commit = handle._run.epochs.last_commit()
         assert commit is not None
-        files = commit.manifest.refs()
+        files = commit.manifest.files()
         ledger = sum(ref.size for ref in files if ref.name.startswith("ledger/"))
         stored = sum(ref.size for ref in files)
         progress = handle.status()

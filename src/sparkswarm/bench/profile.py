@@ -36,7 +36,7 @@ def profile_batch(spark: SparkSession, handle: Handle, inputs: Inputs) -> dict[s
     assert commit is not None
     # A policy without a load-balancing unit leaves no files behind.
     config = replace(run.config, policy="static_uniform")
-    epoch = Epoch(10**6, 0, commit.plan, commit.manifest)
+    epoch = Epoch(batch=10**6, clock=0, plan=commit.plan, manifest=commit.manifest)
     briefing = pickle.dumps(Briefing(run.files, "profile", epoch, 0, config))
     reports = Reports(spark.sparkContext)
     files = [str(inputs.points_file(0, part)) for part in range(inputs.files_per_batch)]

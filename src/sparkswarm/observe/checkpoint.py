@@ -22,9 +22,9 @@ from sparkswarm.errors import StoreError
 from sparkswarm.observe import journal
 from sparkswarm.observe.held import Held, when
 from sparkswarm.protocol.partition import Partition
-from sparkswarm.store.epochs import BEFORE_ALL, Commit, Epochs
+from sparkswarm.store.epochs import INITIAL, Commit, Epochs
 from sparkswarm.store.files import FileRef, Files, local_path
-from sparkswarm.store.manifest import FilePair
+from sparkswarm.store.manifest import SegmentFiles
 from sparkswarm.store.quarantine import FOLDER as QUARANTINE
 
 OF_QUERIES = ("segments", "ledger")
@@ -174,7 +174,7 @@ class Explained:
             return found
         manifest = self.commit.manifest
         pieces = [piece.files for pieces in manifest.partitions.values() for piece in pieces]
-        pairs: Iterable[FilePair] = pieces if folder == "segments" else manifest.ledger
+        pairs: Iterable[SegmentFiles] = pieces if folder == "segments" else manifest.ledger
         pairs = list(pairs)
         for kind in ("base", "delta"):
             refs = {ref for pair in pairs if (ref := getattr(pair, kind)) is not None}
@@ -188,7 +188,7 @@ class Explained:
         return {
             "checkpoint": self.folder,
             **self.facts,
-            "last_batch": commit.batch if commit and commit.batch > BEFORE_ALL else None,
+            "last_batch": commit.batch if commit and commit.batch > INITIAL else None,
             "clock": event_time(commit),
             "watermark": watermark(commit),
             "under_way": self.under_way,
@@ -253,22 +253,22 @@ def _explained(folder: str, verify: bool) -> Explained:
     root = str(local_path(folder) or folder.rstrip("/"))
     files = Files(f"{root}/swarm")
     epochs = Epochs(files, keep=0)
-    if epochs.fact("format") is None:
+    if epochs.run_fact("format") is None:
         raise StoreError(_no_checkpoint(root))
     epochs.check_run({})  # refuses another format
-    facts = {name: epochs.fact(name) for name in ("bounds", "grid", "buckets")}
+    facts = {name: epochs.run_fact(name) for name in ("bounds", "grid", "buckets")}
     commit = epochs.last_commit()
     begun = _batches(files, "epochs")
-    done = commit.batch if commit else BEFORE_ALL - 1
+    done = commit.batch if commit else INITIAL - 1
     decisions = _decisions(root)
-    refs = sorted(commit.manifest.refs() if commit else (), key=lambda ref: ref.name)
+    refs = sorted(commit.manifest.files() if commit else (), key=lambda ref: ref.name)
     stored = {folder: files.names(folder) for folder in (*OF_QUERIES, *HELD)}
     there = {name for names in stored.values() for name in names}
     return Explained(
         folder=root,
         facts=facts,
         commit=commit,
-        runs_again=tuple(batch for batch in begun if batch > BEFORE_ALL),
+        runs_again=tuple(batch for batch in begun if batch > INITIAL),
         under_way=begun[-1] if begun and begun[-1] > done else None,
         partitions=_partitions(commit, decisions) if commit else (),
         stored={name: len(names) for name, names in stored.items()},
@@ -281,7 +281,7 @@ def _explained(folder: str, verify: bool) -> Explained:
 
 def event_time(commit: Commit | None) -> str | None:
     """Return the latest event time as text; None where events have no time."""
-    return None if commit is None or commit.clock <= 0 else when(commit.clock)
+    return None if commit is None or commit.max_event_time <= 0 else when(commit.max_event_time)
 
 
 def watermark(commit: Commit | None) -> str | None:

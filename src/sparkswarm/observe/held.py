@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sparkswarm.store.files import FileRef
-from sparkswarm.store.manifest import Kept, State
+from sparkswarm.store.manifest import BlockRef, StateRef
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Held:
     last: int | None
 
     @classmethod
-    def of_states(cls, states: Iterable[State]) -> Held:
+    def of_states(cls, states: Iterable[StateRef]) -> Held:
         """Sum up states."""
         states = list(states)
         due = [state.due for state in states if state.due is not None]
@@ -44,13 +44,12 @@ class Held:
         return cls._of(len(states), refs, sum(ref.rows for ref in refs), due)
 
     @classmethod
-    def of_blocks(cls, blocks: Iterable[Kept]) -> Held:
+    def of_blocks(cls, blocks: Iterable[BlockRef]) -> Held:
         """Sum up blocks."""
         blocks = list(blocks)
-        pieces = [kept.piece for kept in blocks]
-        times = [time for piece in pieces for time in (piece.meta.oldest, piece.meta.newest)]
+        times = [time for piece in blocks for time in (piece.meta.oldest, piece.meta.newest)]
         refs = {kept.file for kept in blocks}
-        return cls._of(len(pieces), refs, sum(piece.points for piece in pieces), times)
+        return cls._of(len(blocks), refs, sum(piece.points for piece in blocks), times)
 
     @classmethod
     def _of(cls, pieces: int, refs: set[FileRef], rows: int, times: list[int]) -> Held:

@@ -19,7 +19,7 @@ from sparkswarm.observe.checkpoint import (
 )
 from sparkswarm.observe.held import when
 from sparkswarm.protocol.messages import DecisionKind
-from sparkswarm.store.epochs import BEFORE_ALL
+from sparkswarm.store.epochs import INITIAL
 
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -64,7 +64,7 @@ def _facts(found: Explained) -> Table:
     if commit is None:
         table.add_row("last batch", "none yet: the run was begun and never got to its first")
         return table
-    last = f"{commit.batch}" if commit.batch > BEFORE_ALL else "none yet"
+    last = f"{commit.batch}" if commit.batch > INITIAL else "none yet"
     table.add_row("last batch", last)
     for name, time in (("event time", event_time(commit)), ("watermark", watermark(commit))):
         if time:

@@ -24,7 +24,6 @@ from sparkswarm.runfile.lines import line_numbers
 from sparkswarm.runfile.schema import (
     SECTIONS,
     SOURCE_KEYS,
-    WINDOWS,
     MetricsSpec,
     RunFile,
     Section,
@@ -33,7 +32,7 @@ from sparkswarm.runfile.schema import (
     toml,
 )
 from sparkswarm.spark.columns import PointColumns, QueryColumns
-from sparkswarm.window.windows import Window
+from sparkswarm.window.windows import WINDOWS, Window
 from sparkswarm.workloads.synthetic_options import (
     CitiesOptions,
     QueriesOptions,

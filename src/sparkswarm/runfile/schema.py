@@ -29,7 +29,7 @@ from sparkswarm.options import (
 )
 from sparkswarm.spark.columns import PointColumns, QueryColumns
 from sparkswarm.window.durations import microseconds
-from sparkswarm.window.windows import Count, Size, Sliding, Tumbling, Window
+from sparkswarm.window.windows import WINDOWS, Window
 
 METRICS_PORT = 9751
 
@@ -236,12 +236,7 @@ def _column_keys(owner: type[PointColumns] | type[QueryColumns]) -> Iterator[Opt
         yield Option(name=column.name, kind=kind, meaning=meaning, default=column.default)
 
 
-WINDOWS: Mapping[str, type[Sliding | Tumbling | Count | Size]] = {
-    "sliding": Sliding,
-    "tumbling": Tumbling,
-    "count": Count,
-    "bytes": Size,
-}
+WINDOW_VALUES: Mapping[str, ValueKind] = {"duration": _duration(1), "whole": whole(1)}
 
 SOURCE_KEYS, SINK_KEYS = _keys(SourceSpec), _keys(SinkSpec)
 
@@ -326,18 +321,7 @@ SECTIONS: Mapping[str, Section] = {
             "window",
             "Which recent points are kept for snapshot queries (operations `range` and `count` in "
             "the stream of queries); exactly one of these keys. By default none are kept.",
-            (
-                _key(
-                    "sliding", _duration(1), "Points of this last period, up to the latest point."
-                ),
-                _key(
-                    "tumbling",
-                    _duration(1),
-                    "Points since the last multiple of this period since 1970.",
-                ),
-                _key("count", whole(1), "This number of newest points."),
-                _key("bytes", whole(1), "The newest points, up to this size in bytes."),
-            ),
+            tuple(_key(w.name, WINDOW_VALUES[w.takes], w.meaning) for w in WINDOWS.values()),
         ),
         Section(
             "sink",

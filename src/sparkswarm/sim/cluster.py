@@ -20,7 +20,7 @@ from sparkswarm.sim.clock import MILLISECOND, Clock
 from sparkswarm.sim.executor import Executor
 from sparkswarm.sim.faults import Fault, Faults, Kind, draw_faults
 from sparkswarm.sim.journal import Journal
-from sparkswarm.sim.kept_points import Count, Sliding, Tumbling, Window
+from sparkswarm.sim.kept_points import SimCount, SimSliding, SimTumbling, Window
 from sparkswarm.sim.machine import Machine
 from sparkswarm.sim.network import Frame, Network
 from sparkswarm.sim.oracle import Oracle, Verdict
@@ -86,10 +86,10 @@ def draw_scenario(seed: int) -> Scenario:
         merge_every=luck.choice((0, 2, 3)),
     )
     windows: tuple[Window, ...] = (
-        Sliding(300.0 * MILLISECOND),
-        Tumbling(400.0 * MILLISECOND),
-        Count(8),
-        Count(EVERYTHING),
+        SimSliding(300.0 * MILLISECOND),
+        SimTumbling(400.0 * MILLISECOND),
+        SimCount(8),
+        SimCount(EVERYTHING),
     )
     return Scenario(
         config=config,
@@ -143,7 +143,7 @@ class World:
         self.journal = Journal(journal_to)
         plan = Plan.initial(self.grid, self.executors)
         self.store = Storage(plan, bugs)
-        counts_all = self.window == Count(EVERYTHING) or not isinstance(self.window, Count)
+        counts_all = self.window == SimCount(EVERYTHING) or not isinstance(self.window, SimCount)
         if workload is None:
             workload = draw_workload(seed, self.grid, scenario.sources, scenario.demand)
         self.matching = workload.matching

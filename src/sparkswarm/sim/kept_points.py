@@ -54,7 +54,7 @@ class Rectangle(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Sliding:
+class SimSliding:
     """The points of the last ``length`` units of time; older ones have expired."""
 
     length: float
@@ -68,7 +68,7 @@ class Sliding:
 
 
 @dataclass(frozen=True, slots=True)
-class Tumbling:
+class SimTumbling:
     """The points since the last multiple of ``length``, when all earlier ones expired at once."""
 
     length: float
@@ -82,7 +82,7 @@ class Tumbling:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class SimCount:
     """The ``size`` newest points of a partition; each new one lets the oldest expire."""
 
     size: int
@@ -96,7 +96,7 @@ class Count:
         return -math.inf
 
 
-Window = Sliding | Tumbling | Count
+Window = SimSliding | SimTumbling | SimCount
 
 
 def _check_length(length: float) -> None:
@@ -104,7 +104,7 @@ def _check_length(length: float) -> None:
         raise ConfigError(f"a window needs a positive, finite length, got {length}")
 
 
-class Kept:
+class KeptPoints:
     """The points that one machine keeps of one partition, in the order in which they came.
 
     Parameters
@@ -156,7 +156,7 @@ class Kept:
         new = self._rows[self._stop : self._stop + count]
         new["id"], new["x"], new["y"], new["time"] = ids, x, y, times
         self._stop += count
-        if isinstance(self._window, Count):
+        if isinstance(self._window, SimCount):
             self._start = max(self._start, self._stop - self._window.size)
 
     def expire(self, now: float) -> int:

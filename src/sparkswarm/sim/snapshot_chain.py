@@ -56,10 +56,10 @@ from sparkswarm.geometry import CellRect, Grid
 from sparkswarm.protocol.messages import Address
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.sim.kept_points import (
-    Count,
-    Kept,
+    KeptPoints,
     Points,
     Rectangle,
+    SimCount,
     Window,
     newest_last,
     no_points,
@@ -100,7 +100,7 @@ class Question:
         cls, number: int, asker: int, rectangle: Rectangle, window: Window, now: float
     ) -> Question:
         """Ask what of a window is in a rectangle, now."""
-        if isinstance(window, Count):
+        if isinstance(window, SimCount):
             return cls(number, asker, rectangle, -math.inf, math.inf, window.size)
         return cls(number, asker, rectangle, window.since(now), now)
 
@@ -172,7 +172,7 @@ class Acknowledgement:
 
 def answer(
     request: Request,
-    kept: Kept | None,
+    kept: KeptPoints | None,
     lineage: Lineage,
     successors: Iterable[Partition] = (),
     points_per_message: int = POINTS_PER_MESSAGE,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.clock import MILLISECOND
-from sparkswarm.sim.kept_points import Count, Kept, Rectangle
+from sparkswarm.sim.kept_points import KeptPoints, Rectangle, SimCount
 from sparkswarm.sim.lineage import Lineage
 from sparkswarm.sim.snapshot_chain import (
     Acknowledgement,
@@ -76,7 +76,7 @@ class Snapshots:
     def begin(self, partition_id: int, began: float) -> None:
         """Begin to keep points of a partition."""
         windows = self._executor.holdings.durable.windows
-        windows[partition_id] = Kept(self._world.grid, self._world.window, began)
+        windows[partition_id] = KeptPoints(self._world.grid, self._world.window, began)
 
     def keep(self, partition_id: int, point: Point) -> None:
         """Keep a point until it expires."""
@@ -91,7 +91,7 @@ class Snapshots:
         windows = self._executor.holdings.durable.windows
         for kept in windows.values():
             kept.expire(before)
-        if not isinstance(self._world.window, Count):
+        if not isinstance(self._world.window, SimCount):
             for partition in self._lineage.expire(self._world.window.since(before)):
                 windows.pop(partition.id, None)
 
@@ -103,7 +103,7 @@ class Snapshots:
         kept = executor.holdings.durable.windows.get(partition.id)
         if kept is None and executor.holdings.awaits(partition.id):
             # Nothing was kept here, and all that the parents kept may matter.
-            kept = Kept(self._world.grid, self._world.window, math.inf)
+            kept = KeptPoints(self._world.grid, self._world.window, math.inf)
         successors = (
             [p for p in executor.holdings.current.values() if p.cells.overlaps(request.step.cells)]
             if partition.id not in executor.holdings.current

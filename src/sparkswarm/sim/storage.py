@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.sim.bugs import Bug
-from sparkswarm.sim.kept_points import Kept
+from sparkswarm.sim.kept_points import KeptPoints
 from sparkswarm.sim.records import Holder, Record, new_record, portion
 from sparkswarm.sim.tuples import Final, Match
 
@@ -49,7 +49,7 @@ class Durable:
     version: int
     partitions: list[int] = field(default_factory=list)
     results: list[Match | Final] = field(default_factory=list)
-    windows: dict[int, Kept] = field(default_factory=dict)
+    windows: dict[int, KeptPoints] = field(default_factory=dict)
 
 
 class Storage:

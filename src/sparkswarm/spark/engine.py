@@ -28,7 +28,7 @@ from sparkswarm.spark.session import check_session
 from sparkswarm.spark.sinks import ConsoleSink, MemorySink, NoopSink, Sink
 from sparkswarm.store.files import Files, local_path
 from sparkswarm.store.queries import X, Y
-from sparkswarm.window.windows import Window
+from sparkswarm.window.windows import WINDOWS, Window
 
 NAMED_SINKS: Mapping[str, Callable[[], Sink]] = {
     "noop": NoopSink,
@@ -53,7 +53,7 @@ class Swarm:
         What decides which points in a query's rectangle match it; without one, all do.
     window
         How long points are kept for snapshot queries: a :class:`~sparkswarm.Sliding`,
-        :class:`~sparkswarm.Tumbling`, :class:`~sparkswarm.Count` or :class:`~sparkswarm.Size`.
+        :class:`~sparkswarm.Tumbling`, :class:`~sparkswarm.Count` or :class:`~sparkswarm.Bytes`.
         By default they are not.
     """
 
@@ -65,9 +65,8 @@ class Swarm:
         window: Window | None = None,
     ) -> None:
         if window is not None and not isinstance(window, Window):
-            raise ConfigError(
-                f"window must be a Sliding, a Tumbling, a Count or a Size, got {window!r}"
-            )
+            kinds = ", ".join(kind.__name__ for kind in WINDOWS.values())
+            raise ConfigError(f"window must be one of {kinds}; got {window!r}")
         self.spark = spark
         self.config = config or SwarmConfig()
         self.application = application

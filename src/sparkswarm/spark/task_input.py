@@ -19,7 +19,7 @@ from sparkswarm.protocol.messages import Message
 from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.files import FileRef, Files
-from sparkswarm.store.manifest import Kept, State
+from sparkswarm.store.manifest import BlockRef, StateRef
 from sparkswarm.window.windows import Window
 
 
@@ -162,7 +162,7 @@ class WrittenBlock(NamedTuple):
     """
 
     partition: int
-    block: Kept | None
+    block: BlockRef | None
     replaces: tuple[int, ...] = ()
 
 
@@ -227,7 +227,7 @@ class StateReport:
 
     batch: int
     executor: int
-    states: Mapping[int, tuple[State, ...]]
+    states: Mapping[int, tuple[StateRef, ...]]
     late: int
 
     @property

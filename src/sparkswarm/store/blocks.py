@@ -1,12 +1,12 @@
-"""Blocks: points of the recent past, in the order of their place, in files that never change.
+"""Blocks: recent points, sorted by location, in files that never change.
 
-Owns the layout: an Arrow table that can be memory-mapped, and the few facts about it that the
-driver keeps. Points of a block have a place in the grid and a time; ids and the other columns
-kept are of any type.
+Owns the layout of a block: an Arrow table that can be memory-mapped, and the metadata about it
+that the manifest holds. Points have a location in the grid and an event time; ids and further
+columns may be of any type.
 
 The cells of a block are divided into at most :data:`TILES` by :data:`TILES` tiles, and its points
-are sorted by tile, row by row. So the points of a rectangle are in few stretches, and a query looks
-at little more than it finds.
+are sorted by tile, row by row. So the points of a rectangle are in few contiguous runs, and a
+query reads little more than it finds.
 """
 
 from __future__ import annotations
@@ -21,21 +21,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkswarm.compiled import compiled
 from sparkswarm.errors import InputError
-from sparkswarm.geometry import CellRect, FloatArray, Grid
+from sparkswarm.geometry import EVERYWHERE, Box, CellRect, FloatArray, Grid, Scale, place
 
 LongArray = npt.NDArray[np.int64]
 TileArray = npt.NDArray[np.uint16]
 
+MIN_TIME, MAX_TIME = -(2**63), 2**63 - 1
+"""Earliest and latest time: microseconds since 1970 in 64 bits."""
+
 TILES = 128
-"""Tiles in a row and in a column of a block; their numbers fit 16 bits."""
+"""Tiles per row and per column of a block; their numbers fit 16 bits."""
 
 TILE = "tile"
-"""The column with a point's tile. It is the block's own, not the point's."""
+"""Column with the tile of each point. It belongs to the block, not to the point."""
 
 
 class Tiling(NamedTuple):
-    """How the cells of a block are divided into tiles, as plain numbers."""
+    """The first cell of a block, and columns and rows of cells per tile, as plain numbers."""
 
     col_start: int
     row_start: int
@@ -43,19 +47,20 @@ class Tiling(NamedTuple):
     rows: int
 
 
-class Meta(NamedTuple):
-    """What is known of a block without reading it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockMeta:
+    """Summary of a block, known without reading it.
 
     Attributes
     ----------
     rows
-        How many points it has, at least one.
+        Number of points, at least one.
     size
-        Their bytes, as :func:`row_sizes` counts them.
+        Bytes of the points, as :func:`row_sizes` counts them.
     oldest, newest
-        Their first and last time.
+        First and last event time.
     cells
-        The smallest rectangle of cells with all of them.
+        Smallest rectangle of cells that contains all points.
     """
 
     rows: int
@@ -66,9 +71,9 @@ class Meta(NamedTuple):
 
     @property
     def tiling(self) -> Tiling:
-        """The first cell, and how many columns and rows of cells a tile has."""
-        sides = (-(-cells // TILES) for cells in (self.cells.columns, self.cells.rows))
-        return Tiling(self.cells.col_start, self.cells.row_start, *sides)
+        """How the cells are divided into tiles."""
+        columns, rows = (-(-cells // TILES) for cells in (self.cells.columns, self.cells.rows))
+        return Tiling(self.cells.col_start, self.cells.row_start, columns, rows)
 
 
 @dataclass(frozen=True)
@@ -78,37 +83,36 @@ class Block:
     Attributes
     ----------
     points
-        ``id``, ``x``, ``y``, ``time`` (microseconds), the columns kept, and ``tile``, by which
-        they are sorted.
+        ``id``, ``x``, ``y``, ``time`` (microseconds), further columns of the points, and ``tile``,
+        by which they are sorted.
     meta
-        What is known of them.
+        Summary of the points.
     """
 
     points: pa.Table
-    meta: Meta
+    meta: BlockMeta
 
     @classmethod
-    def from_points(cls, points: pa.Table, grid: Grid) -> Block | None:
-        """Keep points; None where there are none."""
-        return cls.joined([points], grid)
-
-    @classmethod
-    def joined(cls, parts: Sequence[pa.Table], grid: Grid) -> Block | None:
-        """Keep the points of several tables, blocks or not."""
+    def concat(cls, parts: Sequence[pa.Table], grid: Grid) -> Block | None:
+        """Build a block from several tables of points or of blocks; None where they are empty."""
         own = [part.drop_columns([TILE]) if TILE in part.column_names else part for part in parts]
         if not own:
             return None
-        # A column that was not kept at the time is null.
+        # Blocks of earlier settings may lack a column; it is null there.
         points = pa.concat_tables(own, promote_options="permissive").combine_chunks()
         if not points.num_rows:
             return None
         x, y, time = (points.column(name).to_numpy() for name in ("x", "y", "time"))
         column, row = grid.place_points(x, y)
-        cells = CellRect(
-            int(column.min()), int(row.min()), int(column.max()) + 1, int(row.max()) + 1
+        meta = BlockMeta(
+            rows=points.num_rows,
+            size=int(row_sizes(points).sum()),
+            oldest=int(time.min()),
+            newest=int(time.max()),
+            cells=CellRect(
+                int(column.min()), int(row.min()), int(column.max()) + 1, int(row.max()) + 1
+            ),
         )
-        size = int(row_sizes(points).sum())
-        meta = Meta(points.num_rows, size, int(time.min()), int(time.max()), cells)
         tiling = meta.tiling
         tile = (row - tiling.row_start) // tiling.rows * TILES
         tile = (tile + (column - tiling.col_start) // tiling.columns).astype(np.uint16)
@@ -118,33 +122,107 @@ class Block:
 
     @cached_property
     def x(self) -> FloatArray:
-        """Where the points are."""
+        """Coordinates along x."""
         values: FloatArray = self.points.column("x").to_numpy()
         return values
 
     @cached_property
     def y(self) -> FloatArray:
-        """Where the points are."""
+        """Coordinates along y."""
         values: FloatArray = self.points.column("y").to_numpy()
         return values
 
     @cached_property
     def time(self) -> LongArray:
-        """When they were there."""
+        """Event times."""
         values: LongArray = self.points.column("time").to_numpy()
         return values
 
     @cached_property
     def tile(self) -> TileArray:
-        """The tile of each; never decreases."""
+        """Tile of each point; never decreases."""
         values: TileArray = self.points.column(TILE).to_numpy()
         return values
 
+    def rows_in(
+        self,
+        cells: CellRect,
+        grid: Grid,
+        box: Box = EVERYWHERE,
+        since: int = MIN_TIME,
+        until: int = MAX_TIME,
+    ) -> LongArray:
+        """Return the rows of points in ``cells`` and ``box``, from ``since`` to ``until``.
+
+        All limits but the stops of ``cells`` are inclusive.
+        """
+        limits = Box(*map(float, box))
+        own, tiling = self.meta.cells, self.meta.tiling
+        columns = (self.x, self.y, self.time, self.tile)
+        return _rows_in(*columns, limits, since, until, cells, own, tiling, grid.scale)
+
+
+@compiled
+def _rows_in(
+    x: FloatArray,
+    y: FloatArray,
+    time: LongArray,
+    tile: TileArray,
+    box: Box,
+    since: int,
+    until: int,
+    cells: CellRect,
+    own: CellRect,
+    tiling: Tiling,
+    scale: Scale,
+) -> LongArray:
+    min_x, min_y, max_x, max_y = box
+    # First and last column and row of the cells that the box, the block and ``cells`` share.
+    col, row = place(
+        min(max(min_x, scale.min_x), scale.max_x), min(max(min_y, scale.min_y), scale.max_y), scale
+    )
+    last_col, last_row = place(
+        min(max(max_x, scale.min_x), scale.max_x), min(max(max_y, scale.min_y), scale.max_y), scale
+    )
+    col, row = max(col, cells[0], own[0]), max(row, cells[1], own[1])
+    last_col = min(last_col, cells[2] - 1, own[2] - 1)
+    last_row = min(last_row, cells[3] - 1, own[3] - 1)
+    if col > last_col or row > last_row:
+        return np.empty(0, np.int64)
+    # The tiles of one row of tiles are contiguous.
+    first_tile, last_tile = (col - tiling[0]) // tiling[2], (last_col - tiling[0]) // tiling[2]
+    low, high = (row - tiling[1]) // tiling[3], (last_row - tiling[1]) // tiling[3]
+    starts, stops = np.empty(high - low + 1, np.int64), np.empty(high - low + 1, np.int64)
+    most = 0
+    for k in range(high - low + 1):
+        line = (low + k) * TILES
+        starts[k] = np.searchsorted(tile, line + first_tile)
+        stops[k] = np.searchsorted(tile, line + last_tile, side="right")
+        most += stops[k] - starts[k]
+    rows = np.empty(most, np.int64)
+    count = 0
+    for k in range(len(starts)):
+        for i in range(starts[k], stops[k]):
+            # Without a branch, which the processor could not predict.
+            inside = (x[i] >= min_x) & (x[i] <= max_x) & (y[i] >= min_y) & (y[i] <= max_y)
+            rows[count] = i
+            count += inside & (time[i] >= since) & (time[i] <= until)
+    # Where the whole block counts, the cells of points need not be computed.
+    if cells[0] <= own[0] and cells[1] <= own[1] and cells[2] >= own[2] and cells[3] >= own[3]:
+        return rows[:count].copy()
+    kept = 0
+    for k in range(count):
+        column, line = place(x[rows[k]], y[rows[k]], scale)
+        if cells[0] <= column < cells[2] and cells[1] <= line < cells[3]:
+            rows[kept] = rows[k]
+            kept += 1
+    return rows[:kept].copy()
+
 
 def row_sizes(points: pa.Table) -> LongArray:
-    """Return the bytes of each row: of its values, and 4 for the length of a text or a list.
+    """Return the bytes of each row: those of its values, and 4 for the length of a text or a list.
 
-    They depend on the values alone. Bytes for nulls, padding and the rest of a file don't count.
+    They depend on the values alone. Null bitmaps, padding and file headers don't count.
     """
     sizes = np.zeros(points.num_rows, np.int64)
     for name, column in zip(points.column_names, points.columns, strict=True):
@@ -176,7 +254,7 @@ def _sizes(array: pa.Array) -> LongArray:
         return within + 4
     try:
         return np.full(len(array), kind.bit_width // 8, np.int64)
-    except ValueError:  # of no fixed width
+    except ValueError:  # no fixed width
         pass
     try:
         return _lengths(pc.binary_length(array)) + 4

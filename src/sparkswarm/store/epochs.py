@@ -1,8 +1,9 @@
-"""Epochs: what fixes a batch before it runs, and what it left when it was done.
+"""Epochs: the durable records of a run, written before and after every batch.
 
-Owns the durable records of a run and how long they are kept. An *epoch* names the plan, the
-manifest and the time under which a batch runs; it is on disk before the batch begins, so a
-batch that runs again runs the same. A *commit* names the manifest after the batch.
+Owns the records and how long they are kept. An *epoch* names the plan, the manifest and the time
+under which a batch runs; it is on disk before the batch begins, so a batch that runs again does the
+same. A *commit* names the manifest after the batch. Used by the driver, once before and once after
+every batch.
 """
 
 from __future__ import annotations
@@ -13,68 +14,66 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sparkswarm.apps.application import NO_WATERMARK, Moment
 from sparkswarm.errors import ConfigError, PlanError, StoreError
 from sparkswarm.protocol.plan import Plan
+from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.files import Files
 from sparkswarm.store.manifest import Manifest
 
 FORMAT = 2
-"""Counts changes to what is written that older or newer code would misread."""
+"""Version of the checkpoint as a whole; other code must not read it if this differs."""
 
-BEFORE_ALL = -1
-"""The batch whose commit is what a run begins with."""
+INITIAL = -1
+"""Number of the batch whose commit a run starts with."""
 
-NO_MOMENT = Moment(NO_WATERMARK, NO_WATERMARK)
-"""Where a batch stands in event time as long as nothing is known of it."""
-
-_Thing = TypeVar("_Thing", Plan, Manifest)
+_Record = TypeVar("_Record", Plan, Manifest)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
-    """What fixes a batch.
+    """What fixes a batch before it runs.
 
     Attributes
     ----------
     batch
         Spark's number of the batch.
-    time
-        Microseconds since 1970: the batch's present, the same however often it runs.
+    clock
+        The present in this batch, in microseconds since 1970: the same however often it runs.
     plan, manifest
-        The division of the space, and the queries before the batch's own operations.
-    moment
-        Where the batch stands in event time.
+        The partitions, and the files before the batch's own operations.
+    watermark, previous_watermark
+        The watermark of this batch, and of the batch before.
     """
 
     batch: int
-    time: int
+    clock: int
     plan: Plan
     manifest: Manifest
-    moment: Moment = NO_MOMENT
+    watermark: int = MIN_TIME
+    previous_watermark: int = MIN_TIME
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What a batch left.
+    """The outcome of a batch.
 
     Attributes
     ----------
     batch
-        The batch, or BEFORE_ALL.
+        Spark's number of the batch, or INITIAL.
     plan, manifest
-        The division of the space it ran under, and the queries after it.
-    clock
-        The latest event time seen so far, in microseconds; 0 where events have no time.
+        The partitions in this batch, and the files after it.
+    max_event_time
+        Latest event time so far, in microseconds; 0 before the first event.
     watermark
-        The batch's watermark.
+        The watermark of the batch.
     """
 
     batch: int
     plan: Plan
     manifest: Manifest
-    clock: int
-    watermark: int = NO_WATERMARK
+    max_event_time: int = 0
+    watermark: int = MIN_TIME
 
 
 class Epochs:
@@ -114,7 +113,7 @@ class Epochs:
                     f"{found.get(name)}; use that, or another checkpoint"
                 )
 
-    def fact(self, name: str) -> Any:
+    def run_fact(self, name: str) -> Any:
         """Return something that was written about the run; None if there is no run yet."""
         return (self._read("run.json") or {}).get(name)
 
@@ -130,35 +129,51 @@ class Epochs:
         found = self._read(_name("commits", batch))
         if found is None:
             return None
-        return Commit(batch, *self._named(found), int(found["clock"]), int(found["watermark"]))
+        plan, manifest = self._named(found)
+        return Commit(
+            batch=batch,
+            plan=plan,
+            manifest=manifest,
+            max_event_time=int(found["clock"]),
+            watermark=int(found["watermark"]),
+        )
 
     def epoch_of(self, batch: int) -> Epoch | None:
         """Return what fixed a batch; None if it has never begun."""
         found = self._read(_name("epochs", batch))
         if found is None:
             return None
-        moment = Moment(*map(int, found["moment"]))
-        return Epoch(batch, int(found["time"]), *self._named(found), moment)
+        plan, manifest = self._named(found)
+        previous_watermark, watermark = map(int, found["moment"])
+        return Epoch(
+            batch=batch,
+            clock=int(found["time"]),
+            plan=plan,
+            manifest=manifest,
+            watermark=watermark,
+            previous_watermark=previous_watermark,
+        )
 
     def begin(self, epoch: Epoch) -> None:
         """Make an epoch durable, before its batch runs."""
         named = self._stored(epoch.plan, epoch.manifest)
-        record = {"time": epoch.time, "moment": list(epoch.moment), **named}
+        moment = [epoch.previous_watermark, epoch.watermark]
+        record = {"time": epoch.clock, "moment": moment, **named}
         self._write(_name("epochs", epoch.batch), record)
 
     def commit(self, commit: Commit) -> None:
         """Make a commit durable."""
         named = self._stored(commit.plan, commit.manifest)
-        record = {"clock": commit.clock, "watermark": commit.watermark, **named}
+        record = {"clock": commit.max_event_time, "watermark": commit.watermark, **named}
         self._write(_name("commits", commit.batch), record)
 
-    def clean(self) -> int:
+    def collect_garbage(self) -> int:
         """Delete all that no batch which can run again needs; return how many files.
 
         Only between batches: files of a batch that is running are named by nobody yet.
         """
         commits, epochs = self._records("commits"), self._records("epochs")
-        last = _number(commits[-1]) if commits else BEFORE_ALL
+        last = _number(commits[-1]) if commits else INITIAL
         # To run again a batch needs its epoch, and the commit of the batch before.
         old = [name for name in epochs if _number(name) <= last - self._keep]
         old += [name for name in commits if _number(name) < last - self._keep]
@@ -168,7 +183,7 @@ class Epochs:
             needed |= {_numbered("plans", record["plan"])}
             needed |= {_numbered("manifests", record["manifest"])}
         for name in [name for name in needed if name.startswith("manifests/")]:
-            needed |= {ref.name for ref in self._thing(Manifest, name).refs()}
+            needed |= {ref.name for ref in self._load(Manifest, name).files()}
         stored = [
             name
             for folder in ("plans", "manifests", "segments", "ledger", "states", "blocks")
@@ -195,11 +210,11 @@ class Epochs:
 
     def _named(self, record: dict[str, Any]) -> tuple[Plan, Manifest]:
         return (
-            self._thing(Plan, _numbered("plans", record["plan"])),
-            self._thing(Manifest, _numbered("manifests", record["manifest"])),
+            self._load(Plan, _numbered("plans", record["plan"])),
+            self._load(Manifest, _numbered("manifests", record["manifest"])),
         )
 
-    def _thing(self, kind: type[_Thing], name: str) -> _Thing:
+    def _load(self, kind: type[_Record], name: str) -> _Record:
         found = self._read(name)
         if found is None:
             raise StoreError(

@@ -1,8 +1,8 @@
-"""The manifest: which files make up the queries of each partition, what is kept, and the ledger.
+"""The manifest: the files that hold queries, state and recent points of each partition.
 
-Owns the names. A file counts only because a manifest names it; what a failed attempt left
-behind is named by none. Moving, splitting and merging partitions changes names alone: nothing
-is read or written for it.
+Owns the references to files and their JSON form. A file counts only because a manifest names it;
+files left behind by failed attempts are named by none. Moving, splitting and merging partitions
+changes references alone: no data is read or written for it. Made by the driver, read by tasks.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from typing import Any, TypeVar
 from sparkswarm.errors import StoreError
 from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import Partition
-from sparkswarm.store.blocks import Meta
+from sparkswarm.store.blocks import BlockMeta
 from sparkswarm.store.files import FileRef
-from sparkswarm.window import windows
 
 
 @dataclass(frozen=True, slots=True)
-class FilePair:
+class SegmentFiles:
     """A base and the delta since; either may be missing."""
 
     base: FileRef | None = None
@@ -30,126 +29,136 @@ class FilePair:
 
     @property
     def refs(self) -> list[FileRef]:
-        """The files there are."""
+        """Those of the two that exist."""
         return [ref for ref in (self.base, self.delta) if ref is not None]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Cells of a partition and the files that serve them."""
+class SegmentRef:
+    """Cells of a partition, and the files with the queries that overlap them."""
 
     cells: CellRect
-    files: FilePair
+    files: SegmentFiles
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockRef:
     """A block of recent points, and the cells of a partition for which it counts.
 
     Attributes
     ----------
-    piece
-        The cells, and what is known of the block.
-    file, begin
-        Where it is: a file holds the blocks that one executor wrote in one batch.
+    cells
+        Points of the block outside these cells belong to other partitions.
+    meta
+        Summary of the whole block.
+    file, offset
+        A file holds the blocks that one executor wrote in one batch.
     """
 
-    piece: windows.Piece
+    cells: CellRect
+    meta: BlockMeta
     file: FileRef
-    begin: int
+    offset: int
 
     @property
-    def cells(self) -> CellRect:
-        """The cells for which it counts."""
-        return self.piece.cells
+    def is_whole(self) -> bool:
+        """Whether all points of the block count."""
+        return self.cells.contains(self.meta.cells)
 
-    def within(self, cells: CellRect) -> Kept | None:
-        """Return what a partition of these cells keeps of it; None where that is nothing."""
-        here = self.piece.cells.intersection(cells)
-        if not here.area or not here.overlaps(self.piece.meta.cells):
+    @property
+    def points(self) -> int:
+        """Number of points that count: exact where the block is whole, else estimated."""
+        share = self.cells.intersection(self.meta.cells).area / self.meta.cells.area
+        return max(1, round(self.meta.rows * share))
+
+    def within(self, cells: CellRect) -> BlockRef | None:
+        """Return the part of the block in ``cells``; None where there is none."""
+        here = self.cells.intersection(cells)
+        if not here.area or not here.overlaps(self.meta.cells):
             return None
-        return replace(self, piece=self.piece._replace(cells=here))
+        return replace(self, cells=here)
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """State of queries, and the cells in which those queries are at home.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRef:
+    """State of the queries at home in some cells of a partition.
 
     Attributes
     ----------
     cells
-        Queries at home elsewhere may be in the file; their state is not this one.
-    file, begin
-        Where it is: a file holds the states that one executor wrote in one batch.
+        The file may hold state of queries at home elsewhere; that does not count.
+    file, offset
+        A file holds the states that one executor wrote in one batch.
     due
-        The watermark at which there is something to tell of it; None where there never is.
+        Watermark at which the state has results to emit; None if never.
     """
 
     cells: CellRect
     file: FileRef
-    begin: int
+    offset: int
     due: int | None
 
-    def within(self, cells: CellRect) -> State | None:
-        """Return what a partition of these cells goes on with; None where that is nothing."""
+    def within(self, cells: CellRect) -> StateRef | None:
+        """Return the part of the state in ``cells``; None where there is none."""
         here = self.cells.intersection(cells)
         return replace(self, cells=here) if here.area else None
 
 
-_Held = TypeVar("_Held", Kept, State)
+_Ref = TypeVar("_Ref", BlockRef, StateRef)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is stored, as of the end of a batch.
+    """The files that count after a batch.
 
     Attributes
     ----------
     version
-        Counts the manifests of a run, from 0.
+        Number of the manifest within its run, from 0.
     partitions
-        The pieces of each partition, by its id; together they tile it.
+        Segments by partition id; those of a partition tile its cells.
     ledger
-        The files of each bucket.
+        Files of each bucket of the ledger.
     states
-        What is kept for the queries of each partition that has some, by its id.
+        State by partition id; partitions without state are absent.
     blocks
-        The recent points of each partition that has some, by its id.
+        Recent points by partition id; partitions without points are absent.
     """
 
     version: int
-    partitions: Mapping[int, tuple[Piece, ...]]
-    ledger: tuple[FilePair, ...]
-    states: Mapping[int, tuple[State, ...]] = field(default_factory=dict)
-    blocks: Mapping[int, tuple[Kept, ...]] = field(default_factory=dict)
+    partitions: Mapping[int, tuple[SegmentRef, ...]]
+    ledger: tuple[SegmentFiles, ...]
+    states: Mapping[int, tuple[StateRef, ...]] = field(default_factory=dict)
+    blocks: Mapping[int, tuple[BlockRef, ...]] = field(default_factory=dict)
 
     @classmethod
     def initial(cls, partitions: Iterable[Partition], buckets: int) -> Manifest:
         """Return the manifest of a run without queries."""
-        pieces = {p.id: (Piece(p.cells, FilePair()),) for p in partitions}
-        return cls(0, pieces, (FilePair(),) * buckets)
+        segments = {p.id: (SegmentRef(p.cells, SegmentFiles()),) for p in partitions}
+        return cls(0, segments, (SegmentFiles(),) * buckets)
 
-    def following(self, old: Iterable[Partition], new: Iterable[Partition]) -> Manifest:
-        """Return the manifest for another tiling of the same cells.
+    def for_plan(self, old: Iterable[Partition], new: Iterable[Partition]) -> Manifest:
+        """Return the manifest after the partitions changed from ``old`` to ``new``.
 
-        A new partition goes on with the files of the old partitions under its cells.
+        Both tile the same cells. A new partition inherits the files of the old partitions that
+        it overlaps.
         """
         old, new = list(old), list(new)
-        result: dict[int, tuple[Piece, ...]] = {}
+        result: dict[int, tuple[SegmentRef, ...]] = {}
         for partition in new:
             if partition.id in self.partitions:
                 result[partition.id] = self.partitions[partition.id]
                 continue
-            pieces = [
-                Piece(piece.cells.intersection(partition.cells), piece.files)
-                for former in old
-                if former.cells.overlaps(partition.cells)
-                for piece in self.partitions[former.id]
-                if piece.cells.overlaps(partition.cells)
+            segments = [
+                SegmentRef(segment.cells.intersection(partition.cells), segment.files)
+                for previous in old
+                if previous.cells.overlaps(partition.cells)
+                for segment in self.partitions[previous.id]
+                if segment.cells.overlaps(partition.cells)
             ]
-            if len({piece.files for piece in pieces}) == 1:
-                pieces = [Piece(partition.cells, pieces[0].files)]
-            result[partition.id] = tuple(pieces)
+            if len({segment.files for segment in segments}) == 1:
+                segments = [SegmentRef(partition.cells, segments[0].files)]
+            result[partition.id] = tuple(segments)
         return replace(
             self,
             version=self.version + 1,
@@ -158,70 +167,74 @@ class Manifest:
             blocks=_inherited(self.blocks, old, new),
         )
 
-    def updated(
+    def with_segments(
         self,
-        partitions: Mapping[int, Piece],
-        ledger: Mapping[int, FilePair],
-        states: Mapping[int, tuple[State, ...]] = MappingProxyType({}),
+        partitions: Mapping[int, SegmentRef],
+        ledger: Mapping[int, SegmentFiles],
+        states: Mapping[int, tuple[StateRef, ...]] = MappingProxyType({}),
     ) -> Manifest:
-        """Return the manifest after some partitions, buckets and states were written."""
+        """Return the manifest with new files for some partitions, buckets and states."""
+        segments = {key: (segment,) for key, segment in partitions.items()}
         return replace(
             self,
             version=self.version + 1,
-            partitions={**self.partitions, **{key: (piece,) for key, piece in partitions.items()}},
+            partitions={**self.partitions, **segments},
             ledger=tuple(ledger.get(i, files) for i, files in enumerate(self.ledger)),
-            states=_some({**self.states, **states}),
+            states=_nonempty({**self.states, **states}),
         )
 
-    def keeping(
-        self, states: Mapping[int, tuple[State, ...]], blocks: Mapping[int, tuple[Kept, ...]]
+    def with_state_and_blocks(
+        self, states: Mapping[int, tuple[StateRef, ...]], blocks: Mapping[int, tuple[BlockRef, ...]]
     ) -> Manifest:
-        """Return the manifest with other states and blocks; itself where they are the same."""
-        states, blocks = _some(states), _some(blocks)
+        """Return the manifest with these states and blocks; itself where nothing changes."""
+        states, blocks = _nonempty(states), _nonempty(blocks)
         if (states, blocks) == (self.states, self.blocks):
             return self
         return replace(self, version=self.version + 1, states=states, blocks=blocks)
 
-    def refs(self) -> set[FileRef]:
+    def files(self) -> set[FileRef]:
         """Return every file that counts."""
-        pairs = [piece.files for pieces in self.partitions.values() for piece in pieces]
-        refs = {ref for files in (*pairs, *self.ledger) for ref in files.refs}
-        refs |= {state.file for some in self.states.values() for state in some}
-        return refs | {kept.file for some in self.blocks.values() for kept in some}
+        pairs = [segment.files for segments in self.partitions.values() for segment in segments]
+        refs = {ref for pair in (*pairs, *self.ledger) for ref in pair.refs}
+        refs |= {state.file for states in self.states.values() for state in states}
+        return refs | {block.file for blocks in self.blocks.values() for block in blocks}
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON-ready form; files are listed once and then numbered."""
-        refs = sorted(self.refs(), key=lambda ref: ref.name)
+        """Return a JSON-ready form; files are listed once and referred to by position."""
+        refs = sorted(self.files(), key=lambda ref: ref.name)
         number = {ref: i for i, ref in enumerate(refs)}
 
-        def pair(files: FilePair) -> list[int | None]:
+        def pair(files: SegmentFiles) -> list[int | None]:
             return [None if ref is None else number[ref] for ref in (files.base, files.delta)]
 
         return {
             "version": self.version,
             "files": [[ref.name, ref.rows, ref.size, ref.crc] for ref in refs],
             "partitions": {
-                str(key): [[list(piece.cells), *pair(piece.files)] for piece in pieces]
-                for key, pieces in self.partitions.items()
+                str(key): [[list(segment.cells), *pair(segment.files)] for segment in segments]
+                for key, segments in self.partitions.items()
             },
             "ledger": [pair(files) for files in self.ledger],
             "states": {
-                str(key): [[list(one.cells), number[one.file], one.begin, one.due] for one in some]
-                for key, some in self.states.items()
+                str(key): [[list(s.cells), number[s.file], s.offset, s.due] for s in states]
+                for key, states in self.states.items()
             },
             "blocks": {
                 str(key): [
-                    [list(one.cells), one.piece.meta, number[one.file], one.begin] for one in some
+                    [list(b.cells), _meta_to_json(b.meta), number[b.file], b.offset] for b in blocks
                 ]
-                for key, some in self.blocks.items()
+                for key, blocks in self.blocks.items()
             },
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Manifest:
-        """Read what :meth:`to_json` wrote; StoreError where that is not what it is."""
+        """Read what :meth:`to_json` returned; StoreError where the data is malformed."""
         try:
             refs = [_file_ref(*entry) for entry in data["files"]]
+
+            def pair(base: int | None, delta: int | None) -> SegmentFiles:
+                return SegmentFiles(ref(base), ref(delta))
 
             def ref(number: int | None) -> FileRef | None:
                 if number is not None and number < 0:
@@ -232,25 +245,35 @@ class Manifest:
                 operator.index(data["version"]),
                 {
                     int(key): tuple(
-                        Piece(_cells(cells), FilePair(ref(base), ref(delta)))
-                        for cells, base, delta in pieces
+                        SegmentRef(_cells(cells), pair(base, delta))
+                        for cells, base, delta in segments
                     )
-                    for key, pieces in data["partitions"].items()
+                    for key, segments in data["partitions"].items()
                 },
-                tuple(FilePair(ref(base), ref(delta)) for base, delta in data["ledger"]),
+                tuple(pair(base, delta) for base, delta in data["ledger"]),
                 {
                     int(key): tuple(
-                        State(_cells(cells), refs[number], operator.index(begin), due)
-                        for cells, number, begin, due in some
+                        StateRef(
+                            cells=_cells(cells),
+                            file=refs[number],
+                            offset=operator.index(offset),
+                            due=due,
+                        )
+                        for cells, number, offset, due in states
                     )
-                    for key, some in data["states"].items()
+                    for key, states in data["states"].items()
                 },
                 {
                     int(key): tuple(
-                        Kept(_piece(cells, meta), refs[number], operator.index(begin))
-                        for cells, meta, number, begin in some
+                        BlockRef(
+                            cells=_cells(cells),
+                            meta=_meta_from_json(meta),
+                            file=refs[number],
+                            offset=operator.index(offset),
+                        )
+                        for cells, meta, number, offset in blocks
                     )
-                    for key, some in data["blocks"].items()
+                    for key, blocks in data["blocks"].items()
                 },
             )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -267,26 +290,30 @@ def _cells(cells: list[int]) -> CellRect:
     return CellRect(*map(operator.index, cells))
 
 
-def _piece(cells: list[int], meta: list[Any]) -> windows.Piece:
-    rows, size, oldest, newest = map(operator.index, meta[:4])
-    return windows.Piece(_cells(cells), Meta(rows, size, oldest, newest, _cells(meta[4])))
+def _meta_to_json(meta: BlockMeta) -> list[Any]:
+    return [meta.rows, meta.size, meta.oldest, meta.newest, list(meta.cells)]
 
 
-def _some(held: Mapping[int, tuple[_Held, ...]]) -> dict[int, tuple[_Held, ...]]:
-    return {key: some for key, some in held.items() if some}
+def _meta_from_json(data: list[Any]) -> BlockMeta:
+    rows, size, oldest, newest = map(operator.index, data[:4])
+    return BlockMeta(rows=rows, size=size, oldest=oldest, newest=newest, cells=_cells(data[4]))
+
+
+def _nonempty(refs: Mapping[int, tuple[_Ref, ...]]) -> dict[int, tuple[_Ref, ...]]:
+    return {key: some for key, some in refs.items() if some}
 
 
 def _inherited(
-    held: Mapping[int, tuple[_Held, ...]], old: list[Partition], new: list[Partition]
-) -> dict[int, tuple[_Held, ...]]:
-    """Return what partitions of another tiling hold of what those of this one held."""
-    there = [one for former in old for one in held.get(former.id, ())]
-    same = {former.id for former in old}
-    return _some(
+    refs: Mapping[int, tuple[_Ref, ...]], old: list[Partition], new: list[Partition]
+) -> dict[int, tuple[_Ref, ...]]:
+    """Distribute the references of the old partitions among the new ones."""
+    existing = [ref for previous in old for ref in refs.get(previous.id, ())]
+    unchanged = {previous.id for previous in old}
+    return _nonempty(
         {
-            partition.id: held.get(partition.id, ())
-            if partition.id in same
-            else tuple(here for one in there if (here := one.within(partition.cells)))
+            partition.id: refs.get(partition.id, ())
+            if partition.id in unchanged
+            else tuple(here for ref in existing if (here := ref.within(partition.cells)))
             for partition in new
         }
     )

@@ -39,10 +39,12 @@ def ask(
         raise ConfigError("this run keeps no points to ask about; give Swarm a window")
     commit = run.epochs.last_commit()
     assert commit is not None
-    epoch = Epoch(commit.batch, commit.clock, commit.plan, commit.manifest)
+    epoch = Epoch(
+        batch=commit.batch, clock=commit.max_event_time, plan=commit.plan, manifest=commit.manifest
+    )
     briefing = Briefing(
         run.files, "ask", epoch, 0, run.config,
-        application=run.form.application, window=run.form.window, now=commit.clock, answers=True,
+        application=run.form.application, window=run.form.window, now=epoch.clock, answers=True,
     )  # fmt: skip
     quarantine = Quarantine(run.files, commit.batch, "ask")
     row = _row(box, since, until, count)

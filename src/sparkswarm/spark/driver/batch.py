@@ -22,7 +22,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from sparkswarm.apps.application import Moment
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import StoreError
 from sparkswarm.observe.progress import Counts, Progress
@@ -46,7 +45,7 @@ from sparkswarm.spark.tasks.packing import OPERATION, POINTS
 from sparkswarm.spark.tasks.route import route
 from sparkswarm.spark.tasks.state import summaries
 from sparkswarm.spark.wanted import Wanted
-from sparkswarm.store.epochs import BEFORE_ALL, Commit, Epoch, Epochs
+from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
 from sparkswarm.store.files import Files
 from sparkswarm.store.manifest import Manifest
 from sparkswarm.store.quarantine import folder_of
@@ -141,9 +140,15 @@ class Batches:
 
         reports = self._reports.of(number)
         executed = [r for r in reports if isinstance(r, ExecutorReport)]
-        latest = max([commit.clock, *(r.clock for r in executed)])
+        latest = max([commit.max_event_time, *(r.clock for r in executed)])
         manifest = self._kept(briefing, reports, latest)
-        self._last = Commit(number, epoch.plan, manifest, latest, epoch.moment.watermark)
+        self._last = Commit(
+            batch=number,
+            plan=epoch.plan,
+            manifest=manifest,
+            max_event_time=latest,
+            watermark=epoch.watermark,
+        )
         self._epochs.commit(self._last)
         self._planner.digest(briefing.control, executed)
         clock.lap("commit")
@@ -217,17 +222,19 @@ class Batches:
             if isinstance(report, StateReport):
                 states.update(report.states)
         if window is None:
-            return manifest.keeping(states, {})
+            return manifest.with_state_and_blocks(states, {})
         executed = [r for r in reports if isinstance(r, ExecutorReport)]
-        return manifest.keeping(states, kept_after(manifest.blocks, executed, window, now))
+        return manifest.with_state_and_blocks(
+            states, kept_after(manifest.blocks, executed, window, now)
+        )
 
     def _epoch(self, number: int) -> tuple[Epoch, Commit]:
         """Return what fixes the batch, durable, and what came before it."""
         commit = self._last
         if commit is None or commit.batch != number - 1:
-            commit = self._epochs.commit_of(number - 1) if number > BEFORE_ALL else None
+            commit = self._epochs.commit_of(number - 1) if number > INITIAL else None
         epoch = self._epochs.epoch_of(number)
-        if commit is None and number > BEFORE_ALL:
+        if commit is None and number > INITIAL:
             last = self._epochs.last_commit()
             raise StoreError(
                 f"Spark runs batch {number}, but what {self._files.root} knows of the batch before "
@@ -240,26 +247,34 @@ class Batches:
             return epoch, commit
         if commit is None:
             plan, manifest = self._planner.first()
-            commit = Commit(BEFORE_ALL, plan, manifest, 0)
-        present = commit.clock if self._form.has_time else time.time_ns() // 1000
-        epoch = Epoch(number, present, *self._planner.next(commit), self._moment(commit))
+            commit = Commit(batch=INITIAL, plan=plan, manifest=manifest)
+        present = commit.max_event_time if self._form.has_time else time.time_ns() // 1000
+        plan, manifest = self._planner.next(commit)
+        epoch = Epoch(
+            batch=number,
+            clock=present,
+            plan=plan,
+            manifest=manifest,
+            watermark=self._watermark(commit),
+            previous_watermark=commit.watermark,
+        )
         self._epochs.begin(epoch)
         return epoch, commit
 
-    def _moment(self, commit: Commit) -> Moment:
-        """Return where the batch after a commit stands in event time."""
+    def _watermark(self, commit: Commit) -> int:
+        """Return the watermark of the batch after a commit."""
         stateful = self._form.stateful
         watermark = commit.watermark
-        if stateful and commit.clock:
-            watermark = max(watermark, commit.clock - stateful.watermark_delay)
-        return Moment(commit.watermark, watermark)
+        if stateful and commit.max_event_time:
+            watermark = max(watermark, commit.max_event_time - stateful.watermark_delay)
+        return watermark
 
     def _briefing(self, epoch: Epoch, commit: Commit, sinks: Sinks | None) -> Briefing:
         late = round(self._config.late_seconds * 1e6)
         return Briefing(
-            self._files, uuid.uuid4().hex[:8], epoch, epoch.time - late, self._config,
+            self._files, uuid.uuid4().hex[:8], epoch, epoch.clock - late, self._config,
             self._planner.begin(), application=self._form.application,
-            window=self._form.window, now=commit.clock,
+            window=self._form.window, now=commit.max_event_time,
             answers=sinks is not None and sinks.answers is not None,
         )  # fmt: skip
 
@@ -296,7 +311,7 @@ def progress_of(
     loads: Counter[int] = Counter()
     for done in executed.values():
         loads.update(done.loads)
-    pieces = [kept.piece for some in after.blocks.values() for kept in some]
+    pieces = [kept for some in after.blocks.values() for kept in some]
     of_each = [executed.get(m) for m in range(epoch.plan.executors)]
     return Progress(
         **counts.counts(),

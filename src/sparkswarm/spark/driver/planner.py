@@ -108,7 +108,7 @@ class Planner:
             self._plan = replanned(self._plan, wanted, self._policy, self._history)
         manifest = commit.manifest
         if self._plan.partitions != commit.plan.partitions:
-            manifest = manifest.following(commit.plan.partitions, self._plan.partitions)
+            manifest = manifest.for_plan(commit.plan.partitions, self._plan.partitions)
         return self._plan, manifest
 
     def begin(self) -> Control | None:

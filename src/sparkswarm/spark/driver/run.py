@@ -19,7 +19,7 @@ from sparkswarm.spark.driver.layout import Form
 from sparkswarm.spark.driver.planner import Planner
 from sparkswarm.spark.sinks import Sink
 from sparkswarm.spark.task_input import Reports, batch_prefix
-from sparkswarm.store.epochs import BEFORE_ALL, Commit, Epochs
+from sparkswarm.store.epochs import INITIAL, Commit, Epochs
 from sparkswarm.store.files import Files, local_path
 from sparkswarm.store.quarantine import SPARK_SCHEMA, folder_of
 
@@ -47,7 +47,7 @@ class Run:
         self.epochs = epochs = Epochs(files, config.keep_batches)
         bounds, grid = list(map(float, self.config.bounds)), list(self.config.grid)
         # The ledger keeps its buckets for the length of the run, whatever becomes of executors.
-        buckets = epochs.fact("buckets") or self.config.executors
+        buckets = epochs.run_fact("buckets") or self.config.executors
         facts = {"bounds": bounds, "grid": grid, "buckets": buckets}
         epochs.check_run({**facts, "query_columns": self._details, "state": _state(form)})
         self.planner = Planner(self.config, buckets, history)
@@ -63,16 +63,17 @@ class Run:
         self, preload: DataFrame | None, columns: QueryColumns, quarantine: Sink | None
     ) -> None:
         """Make the run's first commit if there is none, with the queries to preload."""
-        self.epochs.clean()
+        self.epochs.collect_garbage()
         self.files.delete(self.files.names("soft"))
         if self.epochs.last_commit() is None:
             if preload is None:
-                self.epochs.commit(Commit(BEFORE_ALL, *self.planner.first(), 0))
+                plan, manifest = self.planner.first()
+                self.epochs.commit(Commit(batch=INITIAL, plan=plan, manifest=manifest))
             elif preload.isStreaming:
                 raise InputError("preload is a stream; give it as queries, or read it statically")
             else:
                 operations = select_operations(preload, columns, True, self._details)
-                self.batch(one_stream(None, operations), BEFORE_ALL, None, quarantine)
+                self.batch(one_stream(None, operations), INITIAL, None, quarantine)
         last = self.epochs.last_commit()
         assert last is not None
         self.plan = last.plan
@@ -97,7 +98,7 @@ class Run:
         self.plan = self.planner.plan
         self._tell(progress)
         if number % CLEAN_EVERY == 0:
-            self.epochs.clean()
+            self.epochs.collect_garbage()
             # The next batch needs what this one left.
             this = batch_prefix("soft", number)
             self.files.delete(n for n in self.files.names("soft") if n < this)

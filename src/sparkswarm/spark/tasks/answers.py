@@ -19,27 +19,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from sparkswarm.apps.application import Pairs
+from sparkswarm.geometry import Box
 from sparkswarm.spark.columns import boxes_of, details_of
 from sparkswarm.spark.tasks.context import Desk, desk
 from sparkswarm.spark.tasks.packing import COUNT, RANGE, Parcel, Task, from_bytes, to_bytes
-from sparkswarm.store.blocks import Block
-from sparkswarm.store.manifest import Kept, Manifest
+from sparkswarm.store.blocks import MAX_TIME, MIN_TIME, Block
+from sparkswarm.store.manifest import BlockRef, Manifest
 from sparkswarm.store.queries import EDGES, NEVER, Queries
-from sparkswarm.window.windows import (
-    BEGINNING,
-    Count,
-    Moments,
-    Rectangle,
-    Size,
-    Window,
-    begins,
-    border,
-    moments,
-    rows_in,
-    surely_since,
-)
+from sparkswarm.window.windows import TimeWeights, Window, exact_start, time_weights
 
-FOREVER = 2**63 - 1
 HOW_MANY = "count"
 
 LOT = 100_000
@@ -94,26 +82,24 @@ def window_begins(
 
     Where it holds a count or a size, that takes a look at the blocks at its border.
     """
-    if not isinstance(window, Count | Size):
-        return surely_since(window, now, [])
     kept = [one for some in manifest.blocks.values() for one in some]
-    known = border([one.piece for one in kept], window)
-    if not known.look:
+    known = window.start(now, kept)
+    if not known.read:
         return known.at_least
-    look = spark.createDataFrame([(i,) for i in known.look], "block INT")
-    tasks = min(len(known.look), spark.sparkContext.defaultParallelism)
+    look = spark.createDataFrame([(i,) for i in known.read], "block INT")
+    tasks = min(len(known.read), spark.sparkContext.defaultParallelism)
     task = _moments_task(briefing, kept, window, known.at_least)
     found = look.repartition(tasks).mapInArrow(task, "time BIGINT, weight BIGINT").toArrow()
-    seen = Moments(found.column("time").to_numpy(), found.column("weight").to_numpy())
-    return begins([seen], known.rest)
+    seen = TimeWeights(found.column("time").to_numpy(), found.column("weight").to_numpy())
+    return exact_start([seen], known.remaining)
 
 
-def _moments_task(briefing: bytes, kept: Sequence[Kept], window: Count | Size, since: int) -> Task:
+def _moments_task(briefing: bytes, kept: Sequence[BlockRef], window: Window, since: int) -> Task:
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         at = desk(briefing)
         for batch in batches:
             for i in batch.column("block").to_pylist():
-                found = moments(at.block(kept[i]), kept[i].cells, at.grid, window, since)
+                found = time_weights(at.block(kept[i]), kept[i].cells, at.grid, window, since)
                 yield pa.record_batch({"time": found.times, "weight": found.weights})
 
     return task
@@ -144,8 +130,8 @@ class _Asked:
         self._partitions = asks.column("partition").to_pylist()
         self._boxes = boxes_of(asks)
         self._cells = at.grid.place_queries(*np.ascontiguousarray(self._boxes.T))
-        first = pc.fill_null(asks.column("since"), BEGINNING).to_numpy()
-        last = pc.fill_null(asks.column("until"), FOREVER).to_numpy()
+        first = pc.fill_null(asks.column("since"), MIN_TIME).to_numpy()
+        last = pc.fill_null(asks.column("until"), MAX_TIME).to_numpy()
         self._since = np.maximum(first, since).tolist()
         self._until = np.minimum(last, at.briefing.now).tolist()
         self._built: Any = None
@@ -191,10 +177,8 @@ class _Asked:
                 if not self._concerns(i, kept):
                     continue
                 block = at.block(kept)
-                rows = rows_in(
-                    block, kept.cells, at.grid, Rectangle(*self._boxes[i]),
-                    self._since[i], self._until[i],
-                )  # fmt: skip
+                box = Box(*self._boxes[i])
+                rows = block.rows_in(kept.cells, at.grid, box, self._since[i], self._until[i])
                 if application and self._built is not None and len(rows):
                     points = application.block_points(block.points.take(pa.array(rows)))
                     pairs = Pairs(np.arange(len(rows)), np.full(len(rows), i))
@@ -202,9 +186,9 @@ class _Asked:
                 if len(rows):
                     yield i, block, rows
 
-    def _concerns(self, i: int, kept: Kept) -> bool:
+    def _concerns(self, i: int, kept: BlockRef) -> bool:
         """Whether a query may find something in a block."""
-        meta = kept.piece.meta
+        meta = kept.meta
         in_time = meta.newest >= self._since[i] and meta.oldest <= self._until[i]
         return in_time and kept.cells.intersection(self._cells.rect(i)).overlaps(meta.cells)
 

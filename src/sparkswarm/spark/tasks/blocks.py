@@ -14,12 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparkswarm.apps.bound import block_column
+from sparkswarm.geometry import CellRect
 from sparkswarm.spark.task_input import ExecutorReport, WrittenBlock
 from sparkswarm.spark.tasks.context import Desk
-from sparkswarm.store.blocks import Block
-from sparkswarm.store.manifest import Kept
+from sparkswarm.store.blocks import Block, BlockMeta
+from sparkswarm.store.files import FileRef
+from sparkswarm.store.manifest import BlockRef
 from sparkswarm.store.queries import PLAIN_NAMES, TIME
-from sparkswarm.window.windows import Piece, Window, compacted, expired, surely_since, to_compact
+from sparkswarm.window.compaction import choose_compaction, compact
+from sparkswarm.window.windows import Window
 
 
 class Keeper:
@@ -50,22 +53,22 @@ class Keeper:
         """Write the blocks, and those that are better put together; say which there are."""
         at, epoch = self._at, self._at.briefing.epoch
         found: list[tuple[int, Block | None, tuple[int, ...]]] = [
-            (partition_id, Block.joined(list(map(self._named, parts)), at.grid), ())
+            (partition_id, Block.concat(list(map(self._named, parts)), at.grid), ())
             for partition_id, parts in self._parts.items()
         ]
         for partition in epoch.plan.partitions:
             kept = epoch.manifest.blocks.get(partition.id, ())
             if partition.owners[0] == self._executor and kept:
-                for group in to_compact([one.piece for one in kept]):
+                for group in choose_compaction(kept):
                     parts = [(at.block(kept[i]), kept[i].cells) for i in group]
-                    found.append((partition.id, compacted(parts, at.grid, at.window_begins), group))
+                    found.append((partition.id, compact(parts, at.grid, at.window_begins), group))
         cells_of = {p.id: p.cells for p in epoch.plan.partitions}
         written = [block.points for _, block, _ in found if block]
         places = iter(at.write_tables("blocks", f"e{self._executor}", written))
         return tuple(
             WrittenBlock(
                 key,
-                Kept(Piece(cells_of[key], block.meta), *next(places)) if block else None,
+                _ref(cells_of[key], block.meta, *next(places)) if block else None,
                 group,
             )
             for key, block, group in found
@@ -73,17 +76,21 @@ class Keeper:
 
     def _named(self, points: pa.Table) -> pa.Table:
         if TIME not in points.column_names:
-            now = np.full(points.num_rows, self._at.briefing.epoch.time)
+            now = np.full(points.num_rows, self._at.briefing.epoch.clock)
             points = points.append_column(TIME, pa.array(now))
         return points.rename_columns([self._names[name] for name in points.column_names])
 
 
+def _ref(cells: CellRect, meta: BlockMeta, file: FileRef, offset: int) -> BlockRef:
+    return BlockRef(cells=cells, meta=meta, file=file, offset=offset)
+
+
 def kept_after(
-    blocks: Mapping[int, tuple[Kept, ...]],
+    blocks: Mapping[int, tuple[BlockRef, ...]],
     reports: Iterable[ExecutorReport],
     window: Window,
     now: int,
-) -> dict[int, tuple[Kept, ...]]:
+) -> dict[int, tuple[BlockRef, ...]]:
     """Return the blocks that count after a batch.
 
     Parameters
@@ -106,12 +113,8 @@ def kept_after(
     for one in written:
         if one.block is not None:
             after.setdefault(one.partition, []).append(one.block)
-    since = surely_since(window, now, [kept.piece for some in after.values() for kept in some])
+    since = window.start(now, [kept for some in after.values() for kept in some]).at_least
     return {
-        key: tuple(
-            kept
-            for kept, gone in zip(some, expired([k.piece for k in some], since), strict=True)
-            if not gone
-        )
+        key: tuple(kept for kept in some if kept.meta.newest >= since)
         for key, some in after.items()
     }

@@ -29,7 +29,7 @@ from sparkswarm.spark.task_input import Briefing, batch_prefix
 from sparkswarm.store import tables
 from sparkswarm.store.blocks import Block
 from sparkswarm.store.files import FileRef
-from sparkswarm.store.manifest import Kept
+from sparkswarm.store.manifest import BlockRef
 from sparkswarm.store.segments import (
     NO_BASE,
     NO_DELTA,
@@ -39,7 +39,6 @@ from sparkswarm.store.segments import (
     live_queries,
     queries_of,
 )
-from sparkswarm.window.windows import surely_since
 
 _File = TypeVar("_File", Base, Delta)
 
@@ -67,7 +66,7 @@ class Desk:
         self._built: dict[FileRef, Any] = {}
         self._places: dict[tuple[int, int], tuple[RangeIndex, RangeIndex]] = {}
         if former and former.briefing.files == briefing.files:
-            named = briefing.epoch.manifest.refs()
+            named = briefing.epoch.manifest.files()
             self._mapped = {ref: kept for ref, kept in former._mapped.items() if ref in named}
             self._dead = {ref: mask for ref, mask in former._dead.items() if ref in named}
             self._tables = {ref: kept for ref, kept in former._tables.items() if ref in named}
@@ -172,11 +171,11 @@ class Desk:
             self._tables[ref] = self.briefing.files.map(ref)
         return tables.unpack(self._tables[ref], begin)
 
-    def block(self, kept: Kept) -> Block:
+    def block(self, kept: BlockRef) -> Block:
         """Return a block of recent points."""
-        key = kept.file, kept.begin
+        key = kept.file, kept.offset
         if key not in self._blocks:
-            self._blocks[key] = Block(self.table(*key), kept.piece.meta)
+            self._blocks[key] = Block(self.table(*key), kept.meta)
         return self._blocks[key]
 
     def states(self, partition_id: int) -> list[pa.Table]:
@@ -184,7 +183,7 @@ class Desk:
         return [
             table.filter(self.at_home(table, state.cells))
             for state in self.briefing.epoch.manifest.states.get(partition_id, ())
-            for table in [self.table(state.file, state.begin)]
+            for table in [self.table(state.file, state.offset)]
         ]
 
     def at_home(self, state: pa.Table, cells: CellRect) -> pa.BooleanArray:
@@ -202,9 +201,9 @@ class Desk:
     def window_begins(self) -> int:
         """A time before which nothing is in the window of recent points, nor will be."""
         assert self.briefing.window is not None
-        blocks = self.briefing.epoch.manifest.blocks.values()
-        pieces = [kept.piece for some in blocks for kept in some]
-        return surely_since(self.briefing.window, self.briefing.now, pieces)
+        kept = self.briefing.epoch.manifest.blocks.values()
+        blocks = [block for some in kept for block in some]
+        return self.briefing.window.start(self.briefing.now, blocks).at_least
 
     def queries_under(self, cells: CellRect) -> QueryCells:
         """Return the queries of some cells, clipped to them."""

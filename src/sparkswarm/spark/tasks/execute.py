@@ -170,7 +170,7 @@ class _Work:
         if len(when):
             self._clock = max(self._clock, int(when.max()))
         elif self._keeper:
-            self._clock = at.briefing.epoch.time
+            self._clock = at.briefing.epoch.clock
         routed = at.index.route(x, y)
         plan = at.briefing.epoch.plan
         order, starts = grouped(at.slot_of[routed.partition], len(plan.partitions))
@@ -217,7 +217,7 @@ class _Work:
         at, which = self._at, order[low:high]
         piece = at.pieces(partition_id)[number]
         base, delta = piece.base.index, piece.delta.index
-        dead, now = at.dead(partition_id, number), at.briefing.epoch.time
+        dead, now = at.dead(partition_id, number), at.briefing.epoch.clock
         application = at.briefing.application
         built = at.built(application, partition_id, number) if application else (None, None)
         if application is None or all(made is None for made in built):

@@ -43,7 +43,7 @@ from sparkswarm.spark.tasks.packing import (
 from sparkswarm.store.arrays import pack, unpack
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.ledger import Bucket, LedgerFault, bucket_of, settle
-from sparkswarm.store.manifest import FilePair, Manifest, Piece, State
+from sparkswarm.store.manifest import Manifest, SegmentFiles, SegmentRef, StateRef
 from sparkswarm.store.quarantine import (
     BACKWARDS,
     DUPLICATE_ID,
@@ -173,9 +173,9 @@ def apply_operations(
         .mapInArrow(_write_task(briefing), WRITTEN)
         .collect()
     )
-    ledger: dict[int, FilePair] = {}
-    partitions: dict[int, Piece] = {}
-    states: dict[int, tuple[State, ...]] = {}
+    ledger: dict[int, SegmentFiles] = {}
+    partitions: dict[int, SegmentRef] = {}
+    states: dict[int, tuple[StateRef, ...]] = {}
     news: list[FileRef] = []
     for what, number, value in written:
         said = json.loads(value)
@@ -183,21 +183,21 @@ def apply_operations(
             ledger[number] = _pair(said["base"], said["delta"])
         elif what == PARTITION:
             cells = CellRect(*said["cells"])
-            partitions[number] = Piece(cells, _pair(said["base"], said["delta"]))
+            partitions[number] = SegmentRef(cells, _pair(said["base"], said["delta"]))
         elif what == STATE:
             states[number] = tuple(
-                State(CellRect(*cells), FileRef(*ref), begin, due)
+                StateRef(cells=CellRect(*cells), file=FileRef(*ref), offset=begin, due=due)
                 for cells, ref, begin, due in said
             )
         else:
             news.append(FileRef(*said))
     if not ledger:
         return manifest, ()
-    return manifest.updated(partitions, ledger, states), tuple(news)
+    return manifest.with_segments(partitions, ledger, states), tuple(news)
 
 
-def _pair(base: list[Any] | None, delta: list[Any] | None) -> FilePair:
-    return FilePair(FileRef(*base) if base else None, FileRef(*delta) if delta else None)
+def _pair(base: list[Any] | None, delta: list[Any] | None) -> SegmentFiles:
+    return SegmentFiles(FileRef(*base) if base else None, FileRef(*delta) if delta else None)
 
 
 def _ref(ref: FileRef | None) -> list[Any] | None:
@@ -218,7 +218,7 @@ def _settle_task(briefing: bytes, reports: Accumulator[list[Report]]) -> Task:
         files = at.briefing.epoch.manifest.ledger[number]
         settled = settle(
             _bucket(at, files.base), _bucket(at, files.delta),
-            operations, at.briefing.epoch.time, at.briefing.purge_before,
+            operations, at.briefing.epoch.clock, at.briefing.purge_before,
         )  # fmt: skip
         bad = np.flatnonzero(settled.fault)
         quarantine = Quarantine(at.briefing.files, at.briefing.epoch.batch, f"ledger-{number}")
@@ -365,7 +365,7 @@ def _forget(at: Desk, partition_id: int, ids: npt.NDArray[np.int64]) -> list[tup
     for state, table in zip(states, at.states(partition_id), strict=True):
         gone = np.isin(table.column("id").to_numpy(), ids)
         if not gone.any():
-            said.append([list(state.cells), _ref(state.file), state.begin, state.due])
+            said.append([list(state.cells), _ref(state.file), state.offset, state.due])
         elif not gone.all():
             written.append((len(said), table.filter(pa.array(~gone))))
             said.append([list(state.cells), None, 0, state.due])

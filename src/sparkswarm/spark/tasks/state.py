@@ -17,11 +17,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from sparkswarm.apps.application import Moment
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.spark.task_input import Report, StateReport
 from sparkswarm.spark.tasks.context import Desk, desk
 from sparkswarm.spark.tasks.packing import PARTIAL, Parcel, Task, to_bytes
-from sparkswarm.store.manifest import State
+from sparkswarm.store.manifest import StateRef
 
 FAN = 8
 """A partition's state is put together when it lies in so many files."""
@@ -82,7 +83,7 @@ class _Home:
         self._at = at
         self._executor = executor
         self._late = 0
-        self._written: list[tuple[Partition, tuple[State, ...], pa.Table, int | None]] = []
+        self._written: list[tuple[Partition, tuple[StateRef, ...], pa.Table, int | None]] = []
 
     def advance(self, partition: Partition, new: Sequence[pa.Table]) -> pa.Table:
         """Do what the batch does to the state of a partition; return what there is to tell."""
@@ -94,7 +95,8 @@ class _Home:
         here = [table.filter(at.at_home(table, partition.cells)) for table in new]
         here = [table for table in here if table.num_rows]
         there = at.briefing.epoch.manifest.states.get(partition.id, ())
-        moment = at.briefing.epoch.moment
+        epoch = at.briefing.epoch
+        moment = Moment(epoch.previous_watermark, epoch.watermark)
         due = any(state.due is not None and state.due <= moment.watermark for state in there)
         if not here and not due:
             return stateful.summary_schema.empty_table()
@@ -110,6 +112,6 @@ class _Home:
         filled = [(p, before, t, due) for p, before, t, due in self._written if t.num_rows]
         states = {p.id: before for p, before, _, _ in self._written}
         places = at.write_tables("states", f"e{self._executor}", [t for _, _, t, _ in filled])
-        for (p, before, _, due), place in zip(filled, places, strict=True):
-            states[p.id] = (*before, State(p.cells, *place, due))
+        for (p, before, _, due), (file, offset) in zip(filled, places, strict=True):
+            states[p.id] = (*before, StateRef(cells=p.cells, file=file, offset=offset, due=due))
         return StateReport(at.briefing.epoch.batch, self._executor, states, self._late)
