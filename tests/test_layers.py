@@ -34,7 +34,6 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 UPWARD: set[tuple[str, str]] = {
     ("policies.agent", "spark.tasks.context"),
     ("policies.controller", "spark.task_input"),
-    ("protocol.plan", "observe.plan_html"),
     ("terminal", "geometry"),
     ("terminal", "workloads"),
 }

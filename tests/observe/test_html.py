@@ -6,9 +6,16 @@ from html.parser import HTMLParser
 import pytest
 
 from sparkswarm.geometry import Bounds, Grid
-from sparkswarm.observe import plan_html as html_of_plans
-from sparkswarm.observe.html import MOST_BARS, handle_html, plot, status_html
-from sparkswarm.observe.plan_html import css_colour, plan_html
+from sparkswarm.observe import html
+from sparkswarm.observe.html import (
+    MAX_BARS,
+    css_colour,
+    handle_html,
+    plan_html,
+    plan_svg,
+    plot,
+    status_html,
+)
 from sparkswarm.observe.progress import Progress, Status
 from sparkswarm.protocol.messages import Decision, DecisionKind, Reason
 from sparkswarm.protocol.partition import reshared, split
@@ -116,21 +123,21 @@ def test_a_shared_partition_is_marked_and_names_all_owners():
 
 def test_rows_count_upwards():
     grid = Grid(Bounds(0, 0, 1, 1), 1, 2)
-    svg = html_of_plans.plan_svg(Plan.initial(grid, 2))
+    svg = plan_svg(Plan.initial(grid, 2))
     lower = next(part for part in svg.split("<rect ") if "p1," in part)
     assert 'y="240.0"' in lower  # the first row is the lower half of 480 pixels
 
 
 def test_very_many_partitions_are_not_all_drawn(monkeypatch):
-    monkeypatch.setattr(html_of_plans, "MOST_DRAWN", 5)
+    monkeypatch.setattr(html, "MAX_RECTANGLES", 5)
     page = Page(plan_html(plan(8)))
     assert page.tags.count("rect") == 5
     assert "The 3 smallest partitions are not drawn." in page.text
 
 
 def test_of_very_many_executors_the_busiest_are_shown():
-    page = Page(status_html(status(MOST_BARS + 10)))
-    assert f"The {MOST_BARS} busiest of {MOST_BARS + 10}" in page.text
+    page = Page(status_html(status(MAX_BARS + 10)))
+    assert f"The {MAX_BARS} busiest of {MAX_BARS + 10}" in page.text
     assert "400 ms" in page.text
     assert "100 ms" not in page.text
 

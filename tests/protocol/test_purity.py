@@ -44,7 +44,6 @@ ALLOWED = {
     "sparkswarm.compiled",
     "sparkswarm.errors",
     "sparkswarm.geometry",
-    "sparkswarm.observe.plan_html",
     "sparkswarm.sim.election",
     "sparkswarm.sim.kept_points",
     "sparkswarm.sim.lineage",

@@ -1,7 +1,8 @@
-"""A run in a notebook: its state as HTML, its plan and loads as a picture.
+"""What notebooks show: a status as a table, a plan as a picture, and a matplotlib figure of both.
 
-Owns what people see there. All text that came from outside is escaped: a reason may quote what
-a user sent.
+Runs on the driver, on call. Text that came from outside is escaped: a reason may quote what a
+user sent. Importing this module gives :class:`~sparkswarm.protocol.plan.Plan` its picture in
+notebooks; the protocol itself knows nothing of HTML.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from sparkswarm.observe.describe import reason, what
-from sparkswarm.observe.plan_html import colour, css_colour, plan_html
+from sparkswarm.errors import missing_extra
+from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.plan import Plan
 
 if TYPE_CHECKING:
@@ -21,121 +22,185 @@ if TYPE_CHECKING:
 
     from sparkswarm.observe.progress import Progress, Status
 
-MOST_BARS = 30
-"""More executors than this are not shown one by one; the busiest are."""
+WIDTH, MIN_HEIGHT, MAX_HEIGHT = 480, 120, 480
+"""Size of a plan's picture in pixels; it has the shape of the space where that fits."""
 
-MOST_PATCHES = 20_000
-"""More rectangles than this nobody could tell apart."""
+MAX_RECTANGLES = 5000
+"""More partitions than this make a notebook slow; the smallest are left out."""
+
+MAX_PATCHES = 20_000
+"""Partitions that a figure shows; the smallest are left out."""
+
+MAX_BARS = 30
+"""Executors that are shown one by one; of more, the busiest are."""
+
+FIRST_HUE, GOLDEN_ANGLE = 210, 137.508
 
 
-def status_html(status: Status) -> str:
-    """Return the state of a run."""
-    state = "running" if status.active else "stopped"
-    facts = [
-        ("policy", f"{escape(status.policy)}, {state}"),
-        (
-            "divided",
-            f"{status.executors:,} executors, {status.partitions:,} partitions, "
-            f"round {status.round:,}",
-        ),
-        (
-            "so far",
-            ", ".join(filter(None, [f"{status.batches:,} batches", status.counts_text()])),
-        ),
-    ]
-    if status.last:
-        last = status.last
-        facts.append(
-            (
-                f"batch {last.batch}",
-                f"{last.points:,} points in {last.seconds:.2f} s "
-                f"({last.points_per_second:,.0f} points/s), balance {last.balance:.2f}",
-            )
-        )
-    if status.quarantined:
-        bad = (
-            f"{count:,} x {escape(kind)}: {escape(reason)}"
-            for (kind, reason), count in sorted(status.quarantined.items())
-        )
-        facts.append(("quarantined", "<br>".join(bad)))
-    if status.decisions:
-        said = (
-            f"round {d.round}: <b>{escape(what(d))}</b>, {escape(reason(d))}"
-            for d in status.decisions
-        )
-        facts.append(("decisions", "<br>".join(said)))
-    return _table(facts) + (_bars(status.last) if status.last else "")
+def executor_colour(executor: int) -> tuple[int, int, int]:
+    """Return the hue in degrees, saturation and lightness in percent of an executor's colour.
+
+    Steps of the golden angle keep neighbours distinct for any number of executors.
+    """
+    return round(FIRST_HUE + executor * GOLDEN_ANGLE) % 360, 60, 45 + 10 * (executor % 3)
+
+
+def css_colour(executor: int) -> str:
+    """Return an executor's colour in CSS."""
+    hue, saturation, lightness = executor_colour(executor)
+    return f"hsl({hue},{saturation}%,{lightness}%)"
 
 
 def handle_html(status: Status, plan: Plan) -> str:
-    """Return the state of a run and its plan."""
+    """Return the status of a run and its plan."""
     return f"<div>{status_html(status)}{plan_html(plan)}</div>"
 
 
-def _table(facts: Iterable[tuple[str, str]]) -> str:
+def status_html(status: Status) -> str:
+    """Return the status of a run as a table, with a bar for the work of each executor."""
     rows = "".join(
-        f'<tr><th style="text-align:left;vertical-align:top">{name}</th>'
-        f'<td style="text-align:left">{value}</td></tr>'
-        for name, value in facts
+        f'<tr><th style="text-align:left;vertical-align:top">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(value)}</td></tr>'
+        for name, value in status.facts()
     )
-    return f"<table>{rows}</table>"
+    return f"<table>{rows}</table>" + (_bars(status.last) if status.last else "")
 
 
 def _bars(last: Progress) -> str:
-    """Return the work of each executor in the last batch; the busiest where they are many."""
-    order = sorted(range(len(last.busy_s)), key=lambda m: (-last.busy_s[m], m))[:MOST_BARS]
-    most = max(last.busy_s, default=0.0) or 1.0
-    shown = order if len(last.busy_s) > MOST_BARS else sorted(order)
+    busy, executors = last.busy_s, list(range(len(last.busy_s)))
+    title = "Work of each executor"
+    if len(busy) > MAX_BARS:
+        title = f"The {MAX_BARS} busiest of {len(busy):,} executors"
+        executors = sorted(executors, key=lambda m: (-busy[m], m))[:MAX_BARS]
+    largest = max(busy, default=0.0) or 1.0
     rows = "".join(
         f'<tr><td style="text-align:right">{m}</td><td style="width:320px;text-align:left">'
         f'<div style="background:{css_colour(m)};height:0.8em;'
-        f'width:{100 * last.busy_s[m] / most:.0f}%"></div></td>'
-        f'<td style="text-align:right">{1000 * last.busy_s[m]:.3g} ms</td></tr>'
-        for m in shown
+        f'width:{100 * busy[m] / largest:.0f}%"></div></td>'
+        f'<td style="text-align:right">{1000 * busy[m]:.3g} ms</td></tr>'
+        for m in executors
     )
-    which = (
-        f"The {MOST_BARS} busiest of {len(last.busy_s):,} executors"
-        if len(last.busy_s) > MOST_BARS
-        else "Work of each executor"
-    )
-    return f"<table><caption><small>{which} in batch {last.batch}</small></caption>{rows}</table>"
+    return f"<table><caption><small>{title} in batch {last.batch}</small></caption>{rows}</table>"
 
 
-def plot(plan: Plan, busy: Sequence[float] = (), title: str | None = None) -> Figure:
+def plan_html(plan: Plan) -> str:
+    """Return a picture of the plan with a caption."""
+    shared = sum(p.is_shared for p in plan.partitions)
+    b = plan.grid.bounds
+    left_out = max(0, len(plan.partitions) - MAX_RECTANGLES)
+    caption = (
+        _title(plan)
+        + (f", {shared:,} shared (circles)" if shared else "")
+        + f"; {plan.grid.columns:,} x {plan.grid.rows:,} cells, x {b.min_x:g} to {b.max_x:g}, "
+        f"y {b.min_y:g} to {b.max_y:g}. A colour for each executor."
+        + (f" The {left_out:,} smallest partitions are not drawn." if left_out else "")
+    )
+    return f"<div>{plan_svg(plan)}<div><small>{caption}</small></div></div>"
+
+
+Plan._repr_html_ = plan_html  # type: ignore[attr-defined]  # what a notebook calls
+
+
+def _title(plan: Plan) -> str:
+    return (
+        f"Plan {plan.version}: {len(plan.partitions):,} partitions of {plan.executors:,} executors"
+    )
+
+
+def _largest(plan: Plan, most: int) -> list[Partition]:
+    return sorted(plan.partitions, key=lambda p: -p.cells.area)[:most]
+
+
+def plan_svg(plan: Plan) -> str:
+    """Return the partitions as rectangles, each in the colour of its first owner."""
+    b = plan.grid.bounds
+    shape = WIDTH * (b.max_y - b.min_y) / (b.max_x - b.min_x)
+    height = round(min(max(shape, MIN_HEIGHT), MAX_HEIGHT))
+    body = "".join(
+        _shapes(
+            _largest(plan, MAX_RECTANGLES),
+            cell_width=WIDTH / plan.grid.columns,
+            cell_height=height / plan.grid.rows,
+            height=height,
+        )
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="plan {plan.version}" '
+        f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        f'style="max-width:100%;height:auto">{body}</svg>'
+    )
+
+
+def _shapes(
+    partitions: Sequence[Partition], *, cell_width: float, cell_height: float, height: int
+) -> Iterable[str]:
+    for p in partitions:
+        x, w = p.cells.col_start * cell_width, p.cells.columns * cell_width
+        # Rows count upwards, pixels downwards.
+        y, h = height - p.cells.row_stop * cell_height, p.cells.rows * cell_height
+        owners = " and ".join(map(str, p.owners))
+        yield (
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" '
+            f'fill="{css_colour(p.owners[0])}" fill-opacity="0.55" stroke="currentColor" '
+            f'stroke-width="0.6"><title>p{p.id}, executor {owners}, '
+            f"{p.cells.columns} x {p.cells.rows} cells</title></rect>"
+        )
+    for p in partitions:
+        if p.is_shared:
+            x = (p.cells.col_start + p.cells.col_stop) / 2 * cell_width
+            y = height - (p.cells.row_start + p.cells.row_stop) / 2 * cell_height
+            yield (
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="none" stroke="#d00000" '
+                'stroke-width="1.6"/>'
+            )
+
+
+def plot(plan: Plan, busy_s: Sequence[float] = (), title: str | None = None) -> Figure:
     """Draw the partitions of a plan and, where given, the work of each executor beside them.
 
     Parameters
     ----------
     plan
         The plan.
-    busy
+    busy_s
         Seconds of work of each executor.
     title
-        Above it all; by default the plan's version and size.
+        Title of the figure; by default the plan's version and size.
 
     Returns
     -------
     matplotlib.figure.Figure
         A notebook shows it; ``savefig`` writes it to a file.
-    """
-    from matplotlib import pyplot as plt
 
+    Raises
+    ------
+    MissingExtraError
+        If matplotlib is not installed.
+    """
+    try:
+        from matplotlib import pyplot as plt
+    except ImportError as error:
+        raise missing_extra("matplotlib", "plot") from error
+
+    widths = (3, 2) if busy_s else (1,)
     figure, axes = plt.subplots(
-        1, 2 if busy else 1, figsize=(11 if busy else 7, 4.6), layout="constrained",
-        squeeze=False, width_ratios=(3, 2) if busy else (1,),
-    )  # fmt: skip
-    # Or a notebook would show it twice: as a result, and as a figure that is still open.
+        ncols=len(widths),
+        figsize=(11 if busy_s else 7, 4.6),
+        layout="constrained",
+        squeeze=False,
+        width_ratios=widths,
+    )
+    # Otherwise a notebook shows it twice: as a result, and as a figure that is still open.
     plt.close(figure)
     _draw_partitions(axes[0][0], plan)
-    if busy:
-        _draw_busy(axes[0][1], busy)
-    partitions = f"{len(plan.partitions):,} partitions of {plan.executors:,} executors"
-    figure.suptitle(title if title is not None else f"Plan {plan.version}: {partitions}")
+    if busy_s:
+        _draw_busy(axes[0][1], busy_s)
+    figure.suptitle(title if title is not None else _title(plan))
     return figure
 
 
 def _rgb(executor: int) -> tuple[float, float, float]:
-    hue, saturation, lightness = colour(executor)
+    hue, saturation, lightness = executor_colour(executor)
     return colorsys.hls_to_rgb(hue / 360, lightness / 100, saturation / 100)
 
 
@@ -143,7 +208,7 @@ def _draw_partitions(axes: Axes, plan: Plan) -> None:
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
-    largest = sorted(plan.partitions, key=lambda p: -p.cells.area)[:MOST_PATCHES]
+    largest = _largest(plan, MAX_PATCHES)
     patches, faces = [], []
     for partition in largest:
         min_x, min_y, max_x, max_y = plan.grid.space(partition.cells)
@@ -154,32 +219,27 @@ def _draw_partitions(axes: Axes, plan: Plan) -> None:
     )
     shared = [plan.grid.space(p.cells) for p in largest if p.is_shared]
     if shared:
-        axes.plot(
-            [(min_x + max_x) / 2 for min_x, _, max_x, _ in shared],
-            [(min_y + max_y) / 2 for _, min_y, _, max_y in shared],
-            "o", ms=7, mfc="none", mec="#d00000", mew=1.6, label="shared by several executors",
-        )  # fmt: skip
+        x = [(min_x + max_x) / 2 for min_x, _, max_x, _ in shared]
+        y = [(min_y + max_y) / 2 for _, min_y, _, max_y in shared]
+        label = "shared by several executors"
+        axes.plot(x, y, "o", ms=7, mfc="none", mec="#d00000", mew=1.6, label=label)
         axes.legend(loc="lower left", fontsize=8)
     b = plan.grid.bounds
-    axes.set(
-        xlim=(b.min_x, b.max_x), ylim=(b.min_y, b.max_y), xlabel="x", ylabel="y",
-        title="partitions, a colour for each executor",
-    )  # fmt: skip
+    axes.set(xlim=(b.min_x, b.max_x), ylim=(b.min_y, b.max_y), xlabel="x", ylabel="y")
+    axes.set_title("partitions, a colour for each executor")
 
 
-def _draw_busy(axes: Axes, busy: Sequence[float]) -> None:
-    executors = range(len(busy))
-    axes.barh(executors, [1000 * b for b in busy], color=[(*_rgb(m), 0.8) for m in executors])
-    mean = 1000 * sum(busy) / len(busy)
+def _draw_busy(axes: Axes, busy_s: Sequence[float]) -> None:
+    executors = range(len(busy_s))
+    axes.barh(executors, [1000 * b for b in busy_s], color=[(*_rgb(m), 0.8) for m in executors])
+    mean = 1000 * sum(busy_s) / len(busy_s)
     axes.axvline(mean, color="0.3", ls="--", lw=1)
     axes.invert_yaxis()
-    if len(busy) <= MOST_BARS:
+    if len(busy_s) <= MAX_BARS:
         axes.set_yticks(list(executors))
-    most = max(busy)
-    balance = mean / (1000 * most) if most else 1.0
-    axes.set(
-        xlabel="work in the last batch (ms)", ylabel="executor",
-        title=f"loads, balance {balance:.2f}, mean {mean:.3g} ms (dashed)",
-    )  # fmt: skip
+    largest = max(busy_s)
+    balance = mean / (1000 * largest) if largest else 1.0
+    axes.set(xlabel="work in the last batch (ms)", ylabel="executor")
+    axes.set_title(f"loads, balance {balance:.2f}, mean {mean:.3g} ms (dashed)")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -113,6 +113,13 @@ class Progress(Counts):
         """Points over seconds."""
         return self.points / self.seconds if self.seconds else 0.0
 
+    def summary(self) -> str:
+        """Return points, time, rate and balance in one line."""
+        return (
+            f"{self.points:,} points in {self.seconds:.2f} s "
+            f"({self.points_per_second:,.0f} points/s), balance {self.balance:.2f}"
+        )
+
 
 Observer = Callable[[Progress, Plan, Sequence[Decision]], None]
 """Called after each batch with its progress, the plan, and the decisions made after it."""
@@ -148,23 +155,29 @@ class Status(Counts):
     last: Progress | None = None
     decisions: tuple[Decision, ...] = ()
 
-    def __str__(self) -> str:
+    def facts(self) -> list[tuple[str, str]]:
+        """Return the status as names and texts, one for each line or table row."""
         state = "running" if self.active else "stopped"
-        lines = [
-            f"{self.policy}, {state}: {self.executors} executors, {self.partitions} partitions, "
-            f"round {self.round}",
-            ", ".join(filter(None, [f"{self.batches} batches", self.counts_text()])),
+        facts = [
+            ("policy", f"{self.policy}, {state}"),
+            (
+                "plan",
+                f"{self.executors:,} executors, {self.partitions:,} partitions, "
+                f"round {self.round:,}",
+            ),
+            ("total", ", ".join(filter(None, [f"{self.batches:,} batches", self.counts_text()]))),
         ]
         if self.last:
-            lines.append(
-                f"batch {self.last.batch}: {self.last.points:,} points in {self.last.seconds:.2f} s"
-                f" ({self.last.points_per_second:,.0f} points/s), balance {self.last.balance:.2f}"
-            )
-        lines += [
-            f"quarantined: {count:,} x {kind}: {reason}"
-            for (kind, reason), count in sorted(self.quarantined.items())
+            facts.append((f"batch {self.last.batch}", self.last.summary()))
+        facts += [
+            ("quarantined", f"{rows:,} x {kind}: {reason}")
+            for (kind, reason), rows in sorted(self.quarantined.items())
         ]
-        return "\n".join(lines + [describe(decision) for decision in self.decisions])
+        facts += [("decision", str(decision)) for decision in self.decisions]
+        return facts
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {text}" for name, text in self.facts())
 
     def _repr_html_(self) -> str:
         """Return the state as a table, for notebooks."""

@@ -136,12 +136,6 @@ class Plan:
                 f"row {row}, covered {covered[row, column]} times"
             )
 
-    def _repr_html_(self) -> str:
-        """Return a picture of the partitions, for notebooks."""
-        from sparkswarm.observe.plan_html import plan_html
-
-        return plan_html(self)
-
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-ready form, stable from run to run."""
         b = self.grid.bounds

@@ -11,6 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
 from sparkswarm.errors import ConfigError
+from sparkswarm.observe.html import handle_html, plot
 from sparkswarm.observe.progress import Status
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
@@ -125,15 +126,11 @@ class Handle:
 
     def plot(self) -> Figure:
         """Draw the partitions of the plan in force and the work of the last batch."""
-        from sparkswarm.observe.html import plot
-
         last = self._run.totals.last
         return plot(self.plan(), last.busy_s if last else ())
 
     def _repr_html_(self) -> str:
         """Return the state of the run and its plan, for notebooks."""
-        from sparkswarm.observe.html import handle_html
-
         return handle_html(self.status(), self.plan())
 
     def __enter__(self) -> Handle:
