@@ -173,7 +173,7 @@ class Status(Counts):
             ("quarantined", f"{rows:,} x {kind}: {reason}")
             for (kind, reason), rows in sorted(self.quarantined.items())
         ]
-        facts += [("decision", str(decision)) for decision in self.decisions]
+        facts += [("decision", describe(decision)) for decision in self.decisions]
         return facts
 
     def __str__(self) -> str:
