@@ -15,11 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparkswarm.compiled import compiled
+from sparkswarm.compiled import FloatArray, IntArray, compiled
 from sparkswarm.errors import GeometryError
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int32]
 
 NO_CELL = -1
 """The cell of a point that has no place in the grid."""

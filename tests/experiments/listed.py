@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sparkswarm.compiled import FloatArray, LongArray
 from sparkswarm.config import SwarmConfig
-from sparkswarm.experiments.field import IndexArray
 from sparkswarm.experiments.machines import Machines
 from sparkswarm.experiments.placement import Load
 from sparkswarm.experiments.service import Service
 from sparkswarm.experiments.slices import Slices
-from sparkswarm.geometry import FloatArray, QueryCells
+from sparkswarm.geometry import QueryCells
 from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.partition import Partition
@@ -48,7 +48,7 @@ class ListedRound(NamedTuple):
         Decisions, with their reasons.
     """
 
-    counts: IndexArray
+    counts: LongArray
     latency: float
     plan: Plan
     log: list[Decision]

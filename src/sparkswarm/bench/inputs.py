@@ -25,13 +25,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkswarm.compiled import compiled
+from sparkswarm.compiled import FloatArray, LongArray, compiled
 from sparkswarm.errors import WorkloadError
-from sparkswarm.geometry import Bounds, FloatArray
+from sparkswarm.geometry import Bounds
 from sparkswarm.workloads import (
     CONTIGUOUS_US,
     QUERY_SIDE,
@@ -40,7 +39,6 @@ from sparkswarm.workloads import (
     cities_density,
 )
 
-IntArray = npt.NDArray[np.int64]
 Centres = Literal["cities", "uniform"]
 
 POINTS_SCHEMA = "id BIGINT, x DOUBLE, y DOUBLE"
@@ -99,7 +97,7 @@ class Inputs:
         """The stream of changes."""
         return self.folder / "changes"
 
-    def read_points(self, batch: int) -> tuple[IntArray, FloatArray, FloatArray]:
+    def read_points(self, batch: int) -> tuple[LongArray, FloatArray, FloatArray]:
         """Return the ids and the coordinates of a batch's points."""
         table = pa.concat_tables(
             pq.read_table(self.points_file(batch, part), partitioning=None)
@@ -215,7 +213,7 @@ def write_inputs(
     return inputs
 
 
-def count_matches(x: FloatArray, y: FloatArray, queries: Rectangles) -> IntArray:
+def count_matches(x: FloatArray, y: FloatArray, queries: Rectangles) -> LongArray:
     """Return how many queries each point lies in, exactly, for millions of both.
 
     A line sweeps along x and keeps the queries it crosses in a tree over the points' y. No
@@ -242,7 +240,7 @@ def count_matches(x: FloatArray, y: FloatArray, queries: Rectangles) -> IntArray
 
 def brute_force_sample(
     inputs: Inputs, batch: int, churn: bool, sample: int = 2000, seed: int = 0
-) -> tuple[IntArray, IntArray]:
+) -> tuple[LongArray, LongArray]:
     """Return the ids of some points of a batch, ascending, and how many results each must have.
 
     Every point of the sample is compared with every query. With `churn`, the queries are as the
@@ -259,15 +257,15 @@ def brute_force_sample(
 @compiled
 def _sweep(
     x: FloatArray,
-    rank: IntArray,
-    by_x: IntArray,
+    rank: LongArray,
+    by_x: LongArray,
     min_x: FloatArray,
-    by_min: IntArray,
+    by_min: LongArray,
     max_x: FloatArray,
-    by_max: IntArray,
-    first: IntArray,
-    stop: IntArray,
-    counts: IntArray,
+    by_max: LongArray,
+    first: LongArray,
+    stop: LongArray,
+    counts: LongArray,
 ) -> None:
     # A Fenwick tree of differences: the sum up to a rank is the number of queries open there.
     tree = np.zeros(x.size + 2, dtype=np.int64)
@@ -289,7 +287,7 @@ def _sweep(
 
 
 @compiled
-def _add(tree: IntArray, rank: int, value: int) -> None:
+def _add(tree: LongArray, rank: int, value: int) -> None:
     position = rank + 1
     while position < tree.size:
         tree[position] += value
@@ -304,7 +302,7 @@ def _compare_all(
     min_y: FloatArray,
     max_x: FloatArray,
     max_y: FloatArray,
-    counts: IntArray,
+    counts: LongArray,
 ) -> None:
     for point in range(x.size):
         for query in range(min_x.size):
@@ -321,7 +319,7 @@ def _rng(*numbers: int) -> np.random.Generator:
 
 
 def edges_of(
-    rectangles: Rectangles, which: IntArray | slice = slice(None)
+    rectangles: Rectangles, which: LongArray | slice = slice(None)
 ) -> dict[str, FloatArray]:
     """Return the edges of rectangles, or of some of them, by name."""
     return {name: edge[which] for name, edge in zip(_EDGES, rectangles, strict=True)}

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sparkswarm.compiled import FloatArray
 from sparkswarm.config import SwarmConfig
-from sparkswarm.geometry import FloatArray, QueryCells
+from sparkswarm.geometry import QueryCells
 from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.partition import TICKETS, Partition, PlanChange

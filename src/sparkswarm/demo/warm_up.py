@@ -21,11 +21,11 @@ import pyarrow as pa
 
 from sparkswarm.apps.application import Pairs
 from sparkswarm.apps.subscriptions.application import Subscriptions
+from sparkswarm.compiled import FloatArray, LongArray
 from sparkswarm.config import SwarmConfig
-from sparkswarm.geometry import Bounds, FloatArray
+from sparkswarm.geometry import Bounds
 from sparkswarm.index import build
 from sparkswarm.index.match import match
-from sparkswarm.protocol.global_index import IdArray
 from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.spark.tasks.route import grouped
 from sparkswarm.store.ledger import Bucket, bucket_of, settle
@@ -93,7 +93,7 @@ def compile_routing() -> None:
 
 
 def _route(
-    swarm: LocalSwarm, x: FloatArray, y: FloatArray, boxes: FloatArray, ids: IdArray,
+    swarm: LocalSwarm, x: FloatArray, y: FloatArray, boxes: FloatArray, ids: LongArray,
     op: npt.NDArray[np.int8],
 ) -> None:  # fmt: skip
     """Send points and queries on their way, and register the queries."""
@@ -112,7 +112,7 @@ def _route(
     settle(Bucket.empty(), Bucket.empty(), operations, 0, 0)
 
 
-def _decide(x: FloatArray, y: FloatArray, boxes: FloatArray, ids: IdArray) -> None:
+def _decide(x: FloatArray, y: FloatArray, boxes: FloatArray, ids: LongArray) -> None:
     """Use what decides on the conditions of subscriptions."""
     application = Subscriptions({"topic": "text", "likes": "number"})
     edges = dict(zip(("min_x", "min_y", "max_x", "max_y"), boxes[:2].T, strict=True))

@@ -8,17 +8,15 @@ A run mixes them with shares that change in time, so nothing need be summed twic
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from sparkswarm.compiled import FloatArray, LongArray
 from sparkswarm.experiments.scenarios import Scenario
-from sparkswarm.geometry import CellRect, FloatArray, Grid, QueryCells
+from sparkswarm.geometry import CellRect, Grid, QueryCells
 from sparkswarm.workloads import QUERY_SIDE, Density
 from sparkswarm.workloads.hotspot import Hotspot
 
 SAMPLE = 200_000
 """Queries that are drawn one by one, for the statistics; each stands for several."""
-
-IndexArray = npt.NDArray[np.int64]
 
 
 class Field:
@@ -106,7 +104,7 @@ class Field:
             np.moveaxis(_between(self._match_sums, edges), -1, 0),
         )
 
-    def by_label(self, labels: IndexArray, number: int) -> tuple[FloatArray, FloatArray]:
+    def by_label(self, labels: LongArray, number: int) -> tuple[FloatArray, FloatArray]:
         """Sum up groups of cells, by a label for each cell used; shapes as in :meth:`within`."""
         points = np.stack([np.bincount(labels, p, number) for p in self.points], axis=-1)
         matches = np.stack(
@@ -164,7 +162,7 @@ def _sums(values: FloatArray) -> FloatArray:
     return sums
 
 
-def _between(sums: FloatArray, edges: IndexArray) -> FloatArray:
+def _between(sums: FloatArray, edges: LongArray) -> FloatArray:
     left, low, right, high = edges.T
     total = sums[..., high, right] - sums[..., low, right]
     total -= sums[..., high, left] - sums[..., low, left]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparkswarm.compiled import compiled
-from sparkswarm.experiments.field import Field, IndexArray
+from sparkswarm.compiled import FloatArray, LongArray, compiled
+from sparkswarm.experiments.field import Field
 from sparkswarm.experiments.placement import Load, Moves, Still, Totals
 from sparkswarm.experiments.scenarios import Mix
 from sparkswarm.experiments.service import Service
-from sparkswarm.geometry import FloatArray, Grid, QueryCells
+from sparkswarm.geometry import Grid, QueryCells
 from sparkswarm.policies import HashCell
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.messages import Decision
@@ -84,7 +84,7 @@ class Paired:
 # -- hashes ------------------------------------------------------------------------------------
 
 
-def first_choice(grid: Grid, executors: int) -> IndexArray:
+def first_choice(grid: Grid, executors: int) -> LongArray:
     """Return the executor of every cell, of shape (rows, columns): the policy ``hash_cell``."""
     rows, columns = np.indices((grid.rows, grid.columns))
     x = grid.bounds.min_x + (columns.ravel() + 0.5) / grid.columns_per_unit
@@ -96,7 +96,7 @@ def first_choice(grid: Grid, executors: int) -> IndexArray:
     return owners.astype(np.int64).reshape(grid.rows, grid.columns)
 
 
-def second_choice(grid: Grid, executors: int) -> IndexArray:
+def second_choice(grid: Grid, executors: int) -> LongArray:
     """Return another executor for every cell: seen in a mirror, a cell hashes anew."""
     first = first_choice(grid, executors)
     if executors == 1:
@@ -104,7 +104,7 @@ def second_choice(grid: Grid, executors: int) -> IndexArray:
     return (first + 1 + first_choice(grid, executors - 1)[::-1, ::-1]) % executors
 
 
-def _holders(field: Field, choices: list[IndexArray], executors: int) -> FloatArray:
+def _holders(field: Field, choices: list[LongArray], executors: int) -> FloatArray:
     """Count the queries of each source on each executor: those of all cells they overlap."""
     held = []
     for sample in field.sample:
@@ -115,7 +115,7 @@ def _holders(field: Field, choices: list[IndexArray], executors: int) -> FloatAr
     return np.stack(held, axis=-1)
 
 
-def cells_of(queries: QueryCells, columns: int) -> tuple[IndexArray, IndexArray]:
+def cells_of(queries: QueryCells, columns: int) -> tuple[LongArray, LongArray]:
     """Return (query, cell) for every cell that a query overlaps; cells count row by row."""
     width = (queries.col_stop - queries.col_start).astype(np.int64)
     area = width * (queries.row_stop - queries.row_start)
@@ -127,7 +127,7 @@ def cells_of(queries: QueryCells, columns: int) -> tuple[IndexArray, IndexArray]
 
 @compiled
 def level_pairs(
-    seconds: FloatArray, first: IndexArray, second: IndexArray, part: FloatArray, executors: int
+    seconds: FloatArray, first: LongArray, second: LongArray, part: FloatArray, executors: int
 ) -> None:
     """Divide the work of every pair so that its two executors come as close as they can.
 

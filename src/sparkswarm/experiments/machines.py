@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sparkswarm.compiled import FloatArray
 from sparkswarm.errors import ConfigError
-from sparkswarm.geometry import FloatArray
 
 BITS = 8
 

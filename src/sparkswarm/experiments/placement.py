@@ -12,9 +12,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from sparkswarm.compiled import FloatArray
 from sparkswarm.experiments.field import Field
 from sparkswarm.experiments.scenarios import Mix
-from sparkswarm.geometry import FloatArray
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.partition import TICKETS

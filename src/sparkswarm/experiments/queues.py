@@ -7,8 +7,7 @@ arrive evenly, so a backlog moves along a straight line and its mean is exact.
 
 from __future__ import annotations
 
-from sparkswarm.compiled import compiled
-from sparkswarm.geometry import FloatArray
+from sparkswarm.compiled import FloatArray, compiled
 
 STEPS = 200
 """More steps than the search can need: each leaves one station more with an empty queue."""

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sparkswarm.compiled import FloatArray, IntArray, LongArray
 from sparkswarm.config import SwarmConfig
-from sparkswarm.experiments.field import Field, IndexArray
+from sparkswarm.experiments.field import Field
 from sparkswarm.experiments.placement import Mixed, Moves, Totals, by_owner
 from sparkswarm.experiments.scenarios import Mix
 from sparkswarm.experiments.service import Service
-from sparkswarm.geometry import CellRect, FloatArray, IntArray, QueryCells
+from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.cost import WorkModel
 from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.messages import (
@@ -45,7 +46,7 @@ class _Known(NamedTuple):
         Of shape (sources,): the queries that overlap it, once all are registered.
     """
 
-    cells: IndexArray
+    cells: LongArray
     columns: IntArray
     rows: IntArray
     queries: FloatArray

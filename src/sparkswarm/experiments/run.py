@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sparkswarm.compiled import FloatArray
 from sparkswarm.experiments.field import Field
 from sparkswarm.experiments.machines import Machines
 from sparkswarm.experiments.placement import Load, Moves, Placement, Totals
@@ -19,7 +20,6 @@ from sparkswarm.experiments.policies import place
 from sparkswarm.experiments.scenarios import MINUTE, Mix, Scenario
 from sparkswarm.experiments.service import Service
 from sparkswarm.experiments.slices import Slices
-from sparkswarm.geometry import FloatArray
 from sparkswarm.observe.describe import reason, what
 
 MICROSECONDS = 1e6

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
+from sparkswarm.compiled import FloatArray
 from sparkswarm.errors import ConfigError
-from sparkswarm.geometry import FloatArray
 from sparkswarm.workloads.hotspot import Hotspot, Shape
 
 MINUTE = 60.0

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from sparkswarm.compiled import FloatArray
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError
-from sparkswarm.geometry import FloatArray
 from sparkswarm.index.build import build_index
 from sparkswarm.index.layout import RangeIndex
 from sparkswarm.index.match import Matches, match

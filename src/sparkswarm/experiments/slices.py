@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sparkswarm.compiled import FloatArray
 from sparkswarm.experiments.machines import Machines
 from sparkswarm.experiments.placement import Load, Moves
 from sparkswarm.experiments.queues import allowed, serve
 from sparkswarm.experiments.service import Service
-from sparkswarm.geometry import FloatArray
 
 BACKGROUND = 0.5
 """Which part of a core, or of a link, background work gets while there is any: it runs beside

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparkswarm.compiled import compiled
+from sparkswarm.compiled import FloatArray, IntArray, LongArray, compiled
 from sparkswarm.errors import GeometryError
 from sparkswarm.index.layout import (
     COLUMNS,
@@ -26,9 +26,6 @@ from sparkswarm.index.layout import (
     SECTIONS,
     SHIFT,
     THROUGH,
-    FloatArray,
-    IntArray,
-    LongArray,
     RangeIndex,
     bucket_of_cell,
     frozen,

@@ -22,12 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparkswarm.compiled import compiled
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int32]
-LongArray = npt.NDArray[np.int64]
-ByteArray = npt.NDArray[np.uint8]
+from sparkswarm.compiled import FloatArray, IntArray, LongArray, compiled
 
 NEVER = 2**63 - 1
 """The expiry of a query that stays."""

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparkswarm.compiled import compiled
-from sparkswarm.index.layout import (
-    COLUMNS,
-    FIRST,
-    LEVEL_FIELDS,
-    ROWS,
-    SCALE_X,
-    SCALE_Y,
-    SHIFT,
-    FloatArray,
-    IntArray,
-)
+from sparkswarm.compiled import FloatArray, IntArray, compiled
+from sparkswarm.index.layout import COLUMNS, FIRST, LEVEL_FIELDS, ROWS, SCALE_X, SCALE_Y, SHIFT
 
 _CELLS_A_SIDE = 2.0 * (1.0 - 2.0**-20)
 """Cells that the widest rectangle of a level spans, a little below 2 for rounding's sake, so

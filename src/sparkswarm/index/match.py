@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparkswarm.compiled import compiled
+from sparkswarm.compiled import ByteArray, FloatArray, IntArray, LongArray, compiled
 from sparkswarm.errors import GeometryError
 from sparkswarm.index.layout import (
     COLUMNS,
@@ -27,10 +27,6 @@ from sparkswarm.index.layout import (
     SECTIONED,
     SHIFT,
     THROUGH,
-    ByteArray,
-    FloatArray,
-    IntArray,
-    LongArray,
     RangeIndex,
     bucket_of_cell,
     frozen,

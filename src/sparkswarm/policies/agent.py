@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparkswarm.compiled import FloatArray, IntArray
 from sparkswarm.errors import StoreError
-from sparkswarm.geometry import FloatArray, IntArray, QueryCells
+from sparkswarm.geometry import QueryCells
 from sparkswarm.protocol.holding import Holding
 from sparkswarm.protocol.messages import CloseRound, Message, PlanPublished, TakenOver, Takeover
 from sparkswarm.protocol.partition import Partition

@@ -13,19 +13,11 @@ from typing import ClassVar, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from sparkswarm.compiled import compiled, hash64
+from sparkswarm.compiled import FloatArray, IntArray, LongArray, compiled, hash64
 from sparkswarm.errors import ConfigError, PlanError
-from sparkswarm.geometry import (
-    CellRect,
-    FloatArray,
-    Grid,
-    IntArray,
-    QueryCells,
-    Scale,
-    place,
-)
+from sparkswarm.geometry import CellRect, Grid, QueryCells, Scale, place
 from sparkswarm.protocol.cost import WorkModel
-from sparkswarm.protocol.global_index import GlobalIndex, IdArray
+from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.plan import Plan
 
@@ -62,7 +54,7 @@ class Policy(Protocol):
         """Return the plan to start with; PlanError where there is no executor."""
 
     def owners(
-        self, index: GlobalIndex, executors: int, x: FloatArray, y: FloatArray, keys: IdArray
+        self, index: GlobalIndex, executors: int, x: FloatArray, y: FloatArray, keys: LongArray
     ) -> IntArray:
         """Return the executor of every point, -1 where it has no place.
 
@@ -89,7 +81,7 @@ class _ByPlan(_Even):
     __slots__ = ()
 
     def owners(
-        self, index: GlobalIndex, executors: int, x: FloatArray, y: FloatArray, keys: IdArray
+        self, index: GlobalIndex, executors: int, x: FloatArray, y: FloatArray, keys: LongArray
     ) -> IntArray:
         """Ask the index, whose plan knows the executors."""
         return index.route(x, y, keys).owner
@@ -177,7 +169,7 @@ class Replicated(_Anywhere):
     rebalances: ClassVar[bool] = False
 
     def owners(
-        self, index: GlobalIndex, executors: int, x: FloatArray, y: FloatArray, keys: IdArray
+        self, index: GlobalIndex, executors: int, x: FloatArray, y: FloatArray, keys: LongArray
     ) -> IntArray:
         """Deal the points out by their keys."""
         x, y, keys = _checked(x, y, keys)
@@ -192,7 +184,7 @@ class HashCell(_Anywhere):
     rebalances: ClassVar[bool] = False
 
     def owners(
-        self, index: GlobalIndex, executors: int, x: FloatArray, y: FloatArray, keys: IdArray
+        self, index: GlobalIndex, executors: int, x: FloatArray, y: FloatArray, keys: LongArray
     ) -> IntArray:
         """Deal the cells out by their hashes."""
         x, y, keys = _checked(x, y, keys)
@@ -245,8 +237,8 @@ class _Costs(NamedTuple):
     The sums are whole numbers, so those of any rectangle are exact.
     """
 
-    points: IdArray
-    checks: IdArray
+    points: LongArray
+    checks: LongArray
     model: WorkModel
 
     @classmethod
@@ -304,12 +296,12 @@ def _divided(costs: _Costs, cells: CellRect, executors: int) -> Iterator[CellRec
     yield from _divided(costs, second, executors - some)
 
 
-def _excess(upto: IdArray, some: int, executors: int) -> IdArray:
+def _excess(upto: LongArray, some: int, executors: int) -> LongArray:
     """Return by how much the first 1, 2, ... exceed their due, times the executors: exactly."""
-    return cast(IdArray, (upto * executors - upto[-1] * some)[1:-1])
+    return cast(LongArray, (upto * executors - upto[-1] * some)[1:-1])
 
 
-def _queries_per_cell(grid: Grid, queries: QueryCells) -> IdArray:
+def _queries_per_cell(grid: Grid, queries: QueryCells) -> LongArray:
     """Count the queries that overlap each cell: +1 and -1 at the corners, summed up."""
     inside = queries.clipped(grid.cells)
     steps = np.zeros((grid.rows + 1, grid.columns + 1), dtype=np.int64)
@@ -317,34 +309,36 @@ def _queries_per_cell(grid: Grid, queries: QueryCells) -> IdArray:
     np.add.at(steps, (inside.row_start, inside.col_stop), -1)
     np.add.at(steps, (inside.row_stop, inside.col_start), -1)
     np.add.at(steps, (inside.row_stop, inside.col_stop), 1)
-    return cast(IdArray, steps.cumsum(axis=0).cumsum(axis=1)[:-1, :-1])
+    return cast(LongArray, steps.cumsum(axis=0).cumsum(axis=1)[:-1, :-1])
 
 
-def _sums(cells: IdArray) -> IdArray:
+def _sums(cells: LongArray) -> LongArray:
     """Return, for every corner of the grid, the sum of the cells before its row and column."""
     sums = np.zeros((cells.shape[0] + 1, cells.shape[1] + 1), dtype=np.int64)
     sums[1:, 1:] = cells.cumsum(axis=0).cumsum(axis=1)
     return sums
 
 
-def _by_columns(sums: IdArray, cells: CellRect) -> IdArray:
+def _by_columns(sums: LongArray, cells: CellRect) -> LongArray:
     """Return the sums of the first 0, 1, 2, ... columns of some cells."""
     band = slice(cells.col_start, cells.col_stop + 1)
     upto = sums[cells.row_stop, band] - sums[cells.row_start, band]
-    return cast(IdArray, upto - upto[0])
+    return cast(LongArray, upto - upto[0])
 
 
-def _by_rows(sums: IdArray, cells: CellRect) -> IdArray:
+def _by_rows(sums: LongArray, cells: CellRect) -> LongArray:
     """Return the sums of the first 0, 1, 2, ... rows of some cells."""
     band = slice(cells.row_start, cells.row_stop + 1)
     upto = sums[band, cells.col_stop] - sums[band, cells.col_start]
-    return cast(IdArray, upto - upto[0])
+    return cast(LongArray, upto - upto[0])
 
 
 # -- kernels -------------------------------------------------------------------------------------
 
 
-def _checked(x: FloatArray, y: FloatArray, keys: IdArray) -> tuple[FloatArray, FloatArray, IdArray]:
+def _checked(
+    x: FloatArray, y: FloatArray, keys: LongArray
+) -> tuple[FloatArray, FloatArray, LongArray]:
     if not len(x) == len(y) == len(keys):
         raise PlanError(f"arrays differ in length: {len(x)}, {len(y)}, {len(keys)}")
     return (
@@ -356,7 +350,7 @@ def _checked(x: FloatArray, y: FloatArray, keys: IdArray) -> tuple[FloatArray, F
 
 @compiled
 def _deal_by_key(
-    x: FloatArray, y: FloatArray, keys: IdArray, scale: Scale, executors: int
+    x: FloatArray, y: FloatArray, keys: LongArray, scale: Scale, executors: int
 ) -> IntArray:
     n = len(x)
     owners = np.empty(n, dtype=np.int32)

@@ -12,8 +12,8 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from sparkswarm.compiled import FloatArray
 from sparkswarm.config import CostModelName
-from sparkswarm.geometry import FloatArray
 from sparkswarm.protocol.statistics import CHECKS, PRE_SPAN_Q, SPAN_Q, Axis, N, Q, R, Statistics
 
 

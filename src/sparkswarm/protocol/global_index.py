@@ -16,29 +16,18 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from sparkswarm.compiled import compiled
+from sparkswarm.compiled import FloatArray, IntArray, LongArray, compiled
 from sparkswarm.errors import PlanError
-from sparkswarm.geometry import (
-    CellRect,
-    FloatArray,
-    Grid,
-    IntArray,
-    QueryCells,
-    Scale,
-    place,
-)
+from sparkswarm.geometry import CellRect, Grid, QueryCells, Scale, place
 from sparkswarm.protocol.partition import Partition, PlanChange
 from sparkswarm.protocol.plan import Plan
-
-IdArray = npt.NDArray[np.int64]
 
 
 class RoutedPoints(NamedTuple):
     """Where each of n points goes; all -1 where a point has no place in the grid."""
 
-    partition: IdArray
+    partition: LongArray
     owner: IntArray
     column: IntArray
     row: IntArray
@@ -47,16 +36,16 @@ class RoutedPoints(NamedTuple):
 class RoutedQueries(NamedTuple):
     """One row for each partition a query overlaps and each owner of that partition."""
 
-    query: IdArray
-    partition: IdArray
+    query: LongArray
+    partition: LongArray
     owner: IntArray
 
 
 class Overlaps(NamedTuple):
     """Partitions per query: those of query i are ``partition[start[i]:start[i + 1]]``."""
 
-    start: IdArray
-    partition: IdArray
+    start: LongArray
+    partition: LongArray
 
 
 class GlobalIndex:
@@ -76,7 +65,7 @@ class GlobalIndex:
         self._updating: set[int] = set()
         self._cells: IntArray = np.empty((plan.grid.rows, plan.grid.columns), dtype=np.int32)
         capacity = max(16, 2 * len(plan.partitions))
-        self._ids: IdArray = np.full(capacity, -1, dtype=np.int64)
+        self._ids: LongArray = np.full(capacity, -1, dtype=np.int64)
         self._rects: IntArray = np.zeros((capacity, 4), dtype=np.int32)
         # The owner of each ticket; one ticket is enough where there is one owner.
         self._tickets: IntArray = np.zeros((capacity, 1), dtype=np.int32)
@@ -91,7 +80,7 @@ class GlobalIndex:
 
     # -- routing ---------------------------------------------------------------------------
 
-    def route(self, x: FloatArray, y: FloatArray, keys: IdArray | None = None) -> RoutedPoints:
+    def route(self, x: FloatArray, y: FloatArray, keys: LongArray | None = None) -> RoutedPoints:
         """Find the partition and the owner of every point, O(1) each.
 
         Parameters
@@ -115,7 +104,7 @@ class GlobalIndex:
             )
         )  # fmt: skip
 
-    def partition_of(self, column: IdArray, row: IdArray) -> IdArray:
+    def partition_of(self, column: LongArray, row: LongArray) -> LongArray:
         """Return the partition of each of some cells."""
         return self._ids[self._cells[row, column]]
 
@@ -268,13 +257,13 @@ class GlobalIndex:
 def _route(
     x: FloatArray,
     y: FloatArray,
-    keys: IdArray,
+    keys: LongArray,
     scale: Scale,
     cells: IntArray,
-    ids: IdArray,
+    ids: LongArray,
     tickets: IntArray,
     ticket_count: IntArray,
-) -> tuple[IdArray, IntArray, IntArray, IntArray]:
+) -> tuple[LongArray, IntArray, IntArray, IntArray]:
     n = len(x)
     out_partition = np.empty(n, dtype=np.int64)
     out_owner = np.empty(n, dtype=np.int32)
@@ -302,9 +291,9 @@ def _overlaps(
     col_stop: IntArray,
     row_stop: IntArray,
     cells: IntArray,
-    ids: IdArray,
+    ids: LongArray,
     rects: IntArray,
-) -> tuple[IdArray, IdArray]:
+) -> tuple[LongArray, LongArray]:
     n = len(col_start)
     start = np.zeros(n + 1, dtype=np.int64)
     found = np.empty(n + n // 4 + 16, dtype=np.int64)

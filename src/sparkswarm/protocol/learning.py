@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from sparkswarm.geometry import FloatArray
+from sparkswarm.compiled import FloatArray
 
 LARGEST_RATE = 1e100
 """More points or checks in a second than this are no measurement."""

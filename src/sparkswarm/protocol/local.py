@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
+from sparkswarm.compiled import FloatArray
 from sparkswarm.config import SwarmConfig
-from sparkswarm.geometry import FloatArray, QueryCells
+from sparkswarm.geometry import QueryCells
 from sparkswarm.protocol.coordinator import Coordinator
 from sparkswarm.protocol.global_index import GlobalIndex, RoutedPoints
 from sparkswarm.protocol.messages import (

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparkswarm.compiled import compiled
+from sparkswarm.compiled import FloatArray, IntArray, compiled
 from sparkswarm.errors import GeometryError
-from sparkswarm.geometry import CellRect, FloatArray, IntArray, QueryCells
+from sparkswarm.geometry import CellRect, QueryCells
 
 N = 0
 """Points from the first line to this one; fades with every round, or follows expiry."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sparkswarm.compiled import FloatArray, IntArray, LongArray
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
-from sparkswarm.geometry import FloatArray, IntArray, QueryCells
+from sparkswarm.geometry import QueryCells
 from sparkswarm.protocol.cost import CostModel, WorkModel, make_cost_model
-from sparkswarm.protocol.global_index import IdArray
 from sparkswarm.protocol.holding import Holding, inherited
 from sparkswarm.protocol.learning import PriceLearner
 from sparkswarm.protocol.merge import find_merges
@@ -152,7 +152,7 @@ class LoadBalancingUnit:
 
     def collect_points(
         self,
-        partition: IdArray,
+        partition: LongArray,
         columns: IntArray,
         rows: IntArray,
         checks: FloatArray | None = None,

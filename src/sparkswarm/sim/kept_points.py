@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sparkswarm.compiled import FloatArray, LongArray
 from sparkswarm.errors import ConfigError, ProtocolError
-from sparkswarm.geometry import CellRect, FloatArray, Grid
-from sparkswarm.protocol.global_index import IdArray
+from sparkswarm.geometry import CellRect, Grid
 
 POINT = np.dtype([("id", np.int64), ("x", np.float64), ("y", np.float64), ("time", np.float64)])
 """A point as it is kept; its id is its own."""
@@ -135,7 +135,7 @@ class KeptPoints:
 
     def add(
         self,
-        ids: IdArray | int,
+        ids: LongArray | int,
         x: FloatArray | float,
         y: FloatArray | float,
         times: FloatArray | float,

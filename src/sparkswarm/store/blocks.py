@@ -21,11 +21,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkswarm.compiled import compiled
+from sparkswarm.compiled import FloatArray, LongArray, compiled
 from sparkswarm.errors import InputError
-from sparkswarm.geometry import EVERYWHERE, Box, CellRect, FloatArray, Grid, Scale, place
+from sparkswarm.geometry import EVERYWHERE, Box, CellRect, Grid, Scale, place
 
-LongArray = npt.NDArray[np.int64]
 TileArray = npt.NDArray[np.uint16]
 
 MIN_TIME, MAX_TIME = -(2**63), 2**63 - 1

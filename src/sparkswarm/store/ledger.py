@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparkswarm.compiled import compiled, hash64
-from sparkswarm.protocol.global_index import IdArray
+from sparkswarm.compiled import LongArray, compiled, hash64
 from sparkswarm.store.queries import NEVER, Op, Operations, Queries, find
 
 DELTA_SHARE = 0.125
@@ -104,7 +103,7 @@ def settle(
 
 
 def _looked_up(
-    base: Bucket, delta: Bucket, ids: IdArray
+    base: Bucket, delta: Bucket, ids: LongArray
 ) -> tuple[Queries, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Return what is known of ``ids``, whether each is there, and whether the base has it."""
     old = Queries(ids, np.zeros((len(ids), 4)), np.full(len(ids), NEVER))
@@ -138,8 +137,8 @@ _DUPLICATE, _UNKNOWN = int(LedgerFault.DUPLICATE), int(LedgerFault.UNKNOWN)
 
 @compiled
 def _settle(
-    order: IdArray, starts: IdArray, op: npt.NDArray[np.int8], alive: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.uint8], IdArray]:
+    order: LongArray, starts: LongArray, op: npt.NDArray[np.int8], alive: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.uint8], LongArray]:
     """Return each operation's fault, and for each id the operation that prevails."""
     fault = np.zeros(len(order), dtype=np.uint8)
     last = np.full(len(alive), _UNCHANGED, dtype=np.int64)
@@ -157,13 +156,13 @@ def _settle(
     return fault, last
 
 
-def bucket_of(ids: IdArray, buckets: int) -> npt.NDArray[np.int32]:
+def bucket_of(ids: LongArray, buckets: int) -> npt.NDArray[np.int32]:
     """Return the bucket of each id: a hash that spreads any pattern of ids evenly."""
     return _bucket_of(np.ascontiguousarray(ids, dtype=np.int64), buckets)
 
 
 @compiled
-def _bucket_of(ids: IdArray, buckets: int) -> npt.NDArray[np.int32]:
+def _bucket_of(ids: LongArray, buckets: int) -> npt.NDArray[np.int32]:
     result = np.empty(len(ids), dtype=np.int32)
     for i in range(len(ids)):
         result[i] = np.int32(hash64(np.uint64(ids[i])) % np.uint64(buckets))

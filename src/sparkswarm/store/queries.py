@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparkswarm.geometry import FloatArray, Grid, QueryCells
+from sparkswarm.compiled import FloatArray, LongArray
+from sparkswarm.geometry import Grid, QueryCells
 from sparkswarm.index.layout import NEVER as NEVER
-from sparkswarm.protocol.global_index import IdArray
 
 ID, X, Y, TIME = "__id", "__x", "__y", "__time"
 """Internal names of the columns that every point has, while its rows travel."""
@@ -53,9 +53,9 @@ class Queries(NamedTuple):
         application wants nothing.
     """
 
-    ids: IdArray
+    ids: LongArray
     boxes: FloatArray
-    expires: IdArray
+    expires: LongArray
     details: pa.LargeBinaryArray | None = None
 
     @classmethod
@@ -118,10 +118,10 @@ class Operations(NamedTuple):
 
     op: npt.NDArray[np.int8]
     queries: Queries
-    order: IdArray
+    order: LongArray
 
 
-def find(sorted_ids: IdArray, ids: IdArray) -> IdArray:
+def find(sorted_ids: LongArray, ids: LongArray) -> LongArray:
     """Return the position of each of ``ids`` in ``sorted_ids``, -1 where it is not there."""
     at = np.searchsorted(sorted_ids, ids)
     if not len(sorted_ids):

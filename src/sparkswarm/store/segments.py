@@ -20,10 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkswarm.geometry import CellRect, Grid, IntArray
+from sparkswarm.compiled import IntArray, LongArray
+from sparkswarm.geometry import CellRect, Grid
 from sparkswarm.index.build import build_index
 from sparkswarm.index.layout import EMPTY, RangeIndex
-from sparkswarm.protocol.global_index import IdArray
 from sparkswarm.store.arrays import pack, unpack
 from sparkswarm.store.ledger import DELTA_LEAST, DELTA_SHARE
 from sparkswarm.store.queries import NEVER, Queries, find
@@ -54,10 +54,10 @@ class Base:
         return cls(index, np.argsort(index.ids, kind="stable").astype(np.int32), details)
 
     @cached_property
-    def _sorted_ids(self) -> IdArray:
+    def _sorted_ids(self) -> LongArray:
         return self.index.ids[self.by_id]
 
-    def find(self, ids: IdArray) -> IntArray:
+    def find(self, ids: LongArray) -> IntArray:
         """Return the positions of those of ``ids`` that are here."""
         found = find(self._sorted_ids, ids)
         return self.by_id[found[found >= 0]]
@@ -152,7 +152,7 @@ def changed(
     pieces: list[Stored],
     grid: Grid,
     cells: CellRect,
-    removed: IdArray,
+    removed: LongArray,
     added: Queries,
     purge_before: int,
 ) -> Base | Delta:

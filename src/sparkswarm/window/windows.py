@@ -23,16 +23,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from sparkswarm.compiled import LongArray
 from sparkswarm.errors import ConfigError
 from sparkswarm.geometry import CellRect, Grid
 from sparkswarm.store.blocks import MIN_TIME, Block, BlockMeta, row_sizes
 from sparkswarm.store.manifest import BlockRef
 from sparkswarm.window.durations import LONGEST, microseconds
-
-LongArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sparkswarm.compiled import FloatArray
 from sparkswarm.errors import WorkloadError
-from sparkswarm.geometry import Bounds, FloatArray, Grid
+from sparkswarm.geometry import Bounds, Grid
 from sparkswarm.workloads import _checks
 from sparkswarm.workloads.density import Density
 

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from sparkswarm.compiled import compiled
+from sparkswarm.compiled import FloatArray, compiled
 from sparkswarm.errors import WorkloadError
-from sparkswarm.geometry import Bounds, FloatArray, Grid
+from sparkswarm.geometry import Bounds, Grid
 from sparkswarm.workloads import _checks
 
 QUERY_SIDE = 0.0016

@@ -13,8 +13,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from sparkswarm.compiled import FloatArray
 from sparkswarm.errors import WorkloadError
-from sparkswarm.geometry import Bounds, FloatArray
+from sparkswarm.geometry import Bounds
 from sparkswarm.workloads import _checks
 from sparkswarm.workloads.density import Density, Rectangles, rectangles_around
 

@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from sparkswarm.geometry import Bounds, FloatArray
+from sparkswarm.compiled import BoolArray, FloatArray, LongArray
+from sparkswarm.geometry import Bounds
 from sparkswarm.workloads import Density, cities_density
 from sparkswarm.workloads.density import rectangles_around
 from sparkswarm.workloads.synthetic_options import CitiesOptions, QueriesOptions, SourceOptions
@@ -28,8 +28,6 @@ BLOCK = 16_384
 BAD_KINDS = ("nan", "infinite", "outside", "null")
 """What can be wrong with a coordinate of a bad row, each equally often."""
 
-IdArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 POINTS = pa.schema(
@@ -87,7 +85,7 @@ def _draw_places(
     return np.minimum(x, bounds.max_x, out=x), np.minimum(y, bounds.max_y, out=y)
 
 
-def _event_times(options: SourceOptions, numbers: IdArray) -> pa.Array:
+def _event_times(options: SourceOptions, numbers: LongArray) -> pa.Array:
     whole, part = np.divmod(numbers, options.rows_per_second)
     whole_start = options.start.replace(microsecond=0)  # a float has no room for the rest
     start = int(whole_start.timestamp()) * 1_000_000 + options.start.microsecond
@@ -95,7 +93,7 @@ def _event_times(options: SourceOptions, numbers: IdArray) -> pa.Array:
     return pa.array(micros).view(_TIMESTAMP)
 
 
-def _point_columns(options: CitiesOptions, rng: np.random.Generator, ids: IdArray) -> list[Any]:
+def _point_columns(options: CitiesOptions, rng: np.random.Generator, ids: LongArray) -> list[Any]:
     x, y = _draw_places(options, rng, ids / options.rows_per_second)
     no_x = no_y = np.zeros(len(ids), dtype=bool)
     if options.bad_rows:
@@ -110,7 +108,7 @@ def _point_columns(options: CitiesOptions, rng: np.random.Generator, ids: IdArra
 
 
 def _spoil(
-    column: FloatArray, bad: BoolArray, kind: IdArray, far: FloatArray, low: float, high: float
+    column: FloatArray, bad: BoolArray, kind: LongArray, far: FloatArray, low: float, high: float
 ) -> BoolArray:
     """Put a bad coordinate where ``bad`` says so; return where it must become null.
 
@@ -123,7 +121,7 @@ def _spoil(
 
 
 def _query_columns(
-    options: QueriesOptions, rng: np.random.Generator, numbers: IdArray
+    options: QueriesOptions, rng: np.random.Generator, numbers: LongArray
 ) -> list[Any]:
     """Return the operations with these numbers; after turn t the ids [t, queries + t) live."""
     turn, step = np.divmod(numbers - options.queries, 3)

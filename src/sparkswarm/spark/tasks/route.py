@@ -17,9 +17,8 @@ from pyspark import Accumulator, TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from sparkswarm.compiled import compiled
-from sparkswarm.geometry import Fault, IntArray
-from sparkswarm.protocol.global_index import IdArray
+from sparkswarm.compiled import IntArray, LongArray, compiled
+from sparkswarm.geometry import Fault
 from sparkswarm.spark.columns import OPERATIONS
 from sparkswarm.spark.task_input import Report, RouteReport
 from sparkswarm.spark.tasks.context import Desk, desk
@@ -165,7 +164,7 @@ def _doubles(rows: pa.Table, name: str) -> npt.NDArray[np.float64]:
 
 
 @compiled
-def grouped(group: IntArray, groups: int) -> tuple[IdArray, IdArray]:
+def grouped(group: IntArray, groups: int) -> tuple[LongArray, LongArray]:
     """Return the positions of each group's members, and where each group starts in them.
 
     Members of no group have a negative number and are left out. A counting sort.
