@@ -15,7 +15,7 @@ from sparkswarm.demo.scene import Scene
 from sparkswarm.map.server import serve_in_background
 from sparkswarm.observe.journal import IN_CHECKPOINT
 from sparkswarm.spark.session import session
-from sparkswarm.spark.sources import register
+from sparkswarm.spark.sources import register_sources
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -49,7 +49,7 @@ def stream(folder: Path) -> None:
     }
     spark = session("sparkswarm pictures", "local[*]", quiet)
     try:
-        register(spark)
+        register_sources(spark)
         handle = Scene(BATCHES, EXECUTORS, SEED).start(spark, "swarm", str(folder), 1)
         while handle.status().batches < SHOWN + 4:
             time.sleep(0.5)

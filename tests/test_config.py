@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from sparkswarm.config import SwarmConfig, settings_table
+from sparkswarm.config import RENAMED_SETTINGS, SwarmConfig, settings_table
 from sparkswarm.errors import ConfigError
 from sparkswarm.geometry import Bounds
 
 WHOLE = {
     "round_batches": (0, None),
-    "keep_batches": (2, None),
+    "replayable_batches": (2, None),
     "executors": (1, 100_000),
     "beta": (1, None),
-    "moves_per_round": (0, None),
+    "max_pairs_per_round": (0, None),
 }
-WHOLE |= {"receivers": (0, None), "merge_every": (0, None)}
+WHOLE |= {"max_receivers": (0, None), "merge_every_rounds": (0, None)}
 FRACTIONS = {
     "round_seconds": (0, None),
-    "late_seconds": (0, None),
+    "expired_query_seconds": (0, None),
     "min_gain": (0.0, 1.0),
-    "fade": (0.0, 1.0),
+    "decay": (0.0, 1.0),
     "payback_rounds": (0.0, None),
 }
 NUMBERS: dict[str, tuple[float, float | None]] = {**WHOLE, **FRACTIONS}
@@ -64,7 +64,7 @@ def test_the_defaults_are_valid() -> None:
 def test_the_defaults_that_the_paper_names_are_its_own() -> None:
     config = SwarmConfig()
     assert (config.executors, config.grid) == (22, (1000, 1000))
-    assert (config.beta, config.fade) == (20, 0.5)
+    assert (config.beta, config.decay) == (20, 0.5)
 
 
 def test_bounds_and_grid_become_the_grid() -> None:
@@ -75,6 +75,15 @@ def test_bounds_and_grid_become_the_grid() -> None:
 def test_settings_cannot_be_changed_afterwards() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         SwarmConfig().beta = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED_SETTINGS.items())
+def test_a_former_name_is_refused_with_the_present_one(old: str, new: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{old} was renamed to {new}$"):
+        make(old, 1)
+    with pytest.raises(ConfigError, match=f"^{old} was renamed to {new}$"):
+        dataclasses.replace(SwarmConfig(), **{old: 1})
+    assert new in {field.name for field in dataclasses.fields(SwarmConfig)}
 
 
 # -- numbers -------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sparkswarm.spark.handle import Handle
     from sparkswarm.spark.session import check_session, session
     from sparkswarm.spark.sinks import ConsoleSink, MemorySink, NoopSink, ParquetSink
+    from sparkswarm.spark.sources import register_sources
     from sparkswarm.window.windows import Bytes, Count, Sliding, Tumbling
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "WorkloadError",
     "__version__",
     "check_session",
+    "register_sources",
     "session",
 ]
 
@@ -99,6 +101,7 @@ _LAZY = {
         "spark.handle": ("Handle",),
         "spark.session": ("check_session", "session"),
         "spark.sinks": ("ConsoleSink", "MemorySink", "NoopSink", "ParquetSink"),
+        "spark.sources": ("register_sources",),
         "window.windows": ("Bytes", "Count", "Sliding", "Tumbling"),
     }.items()
     for name in names

@@ -20,6 +20,7 @@ from sparkswarm.options import (
     numbers,
     option,
     options_of,
+    renamed_fields,
     whole,
 )
 
@@ -28,6 +29,18 @@ DecisionName = Literal["gain", "five_stages"]
 PolicyName = Literal["swarm", "static_uniform", "static_history", "replicated", "hash_cell"]
 
 
+RENAMED_SETTINGS = {
+    "fade": "decay",
+    "keep_batches": "replayable_batches",
+    "late_seconds": "expired_query_seconds",
+    "merge_every": "merge_every_rounds",
+    "moves_per_round": "max_pairs_per_round",
+    "receivers": "max_receivers",
+}
+"""Former names of settings, which are refused with the present one."""
+
+
+@renamed_fields(RENAMED_SETTINGS)
 @dataclass(frozen=True, slots=True)
 class SwarmConfig:
     """Settings of how the space is divided and balanced; see docs/settings.md for the table."""
@@ -70,14 +83,14 @@ class SwarmConfig:
         "Length of a round in batches, instead of `round_seconds`; 0 uses `round_seconds`.",
         "batches",
     )
-    keep_batches: int = option(
+    replayable_batches: int = option(
         10,
         whole(2),
         "Number of past batches that can be run again. Stored files that only older batches need "
         "are deleted.",
         "batches",
     )
-    late_seconds: float = option(
+    expired_query_seconds: float = option(
         3600.0,
         number(0.0),
         "How long an expired query stays in storage, for points that arrive late.",
@@ -107,13 +120,13 @@ class SwarmConfig:
         "than this.",
         "fraction",
     )
-    moves_per_round: int = option(
+    max_pairs_per_round: int = option(
         0,
         whole(0),
         "Maximum number of (m_high, m_low) pairs in a round; 0 is unlimited, the paper has 1.",
         "pairs",
     )
-    receivers: int = option(
+    max_receivers: int = option(
         0,
         whole(0),
         "Maximum number of executors to which one executor gives in a round; 0 is unlimited, 1 "
@@ -131,17 +144,17 @@ class SwarmConfig:
         "A move is made only if its gain exceeds its cost within this many rounds.",
         "rounds",
     )
-    merge_every: int = option(
+    merge_every_rounds: int = option(
         20,
         whole(0),
         "Rounds between searches for partitions to merge; 0 is never.",
         "rounds",
     )
-    fade: float = option(
+    decay: float = option(
         0.5,
         number(0.0, 1.0),
-        "Factor by which the weight of old points in the statistics shrinks each round; 1 keeps "
-        "it.",
+        "Factor applied to the counts of old points in the statistics at the end of each round; 1 "
+        "keeps them.",
         "fraction",
     )
 

@@ -163,7 +163,7 @@ def renamed_fields(names: Mapping[str, str]) -> Callable[[_Class], _Class]:
         def __init__(self: object, *args: Any, **values: Any) -> None:  # noqa: N807
             for name in values:
                 if name in names:
-                    raise ConfigError(f"{name} has been renamed to {names[name]}")
+                    raise ConfigError(f"{name} was renamed to {names[name]}")
             init(self, *args, **values)
 
         owner.__init__ = __init__  # type: ignore[misc]

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from sparkswarm import Swarm, SwarmConfig, session
 from sparkswarm.observe.describe import reason, what
 from sparkswarm.observe.journal import find, read
-from sparkswarm.spark.sources import register
+from sparkswarm.spark.sources import register_sources
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def spark():
     running = SparkSession.getActiveSession()
     quiet = {"spark.ui.enabled": False, "spark.log.level": "ERROR"}
     spark = running or session("journal", "local[2]", quiet)
-    register(spark)
+    register_sources(spark)
     yield spark
     if running is None:
         spark.stop()

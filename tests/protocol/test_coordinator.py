@@ -63,7 +63,7 @@ def test_nothing_is_decided_before_all_have_reported():
 
 
 def test_the_highest_is_asked_with_three_numbers_for_the_lowest():
-    coordinator = make(moves_per_round=1, receivers=1)
+    coordinator = make(max_pairs_per_round=1, max_receivers=1)
     [request] = of(ReduceRequest, report(coordinator, [5, 9, 1, 5]))
     assert request.to == 1
     assert request.m_lows == (2,)
@@ -74,7 +74,7 @@ def test_the_highest_is_asked_with_three_numbers_for_the_lowest():
 
 
 def test_with_the_papers_model_costs_are_numerators_over_all_that_arrived():
-    coordinator = make(cost_model="paper", moves_per_round=1, receivers=1)
+    coordinator = make(cost_model="paper", max_pairs_per_round=1, max_receivers=1)
     [request] = of(ReduceRequest, report(coordinator, [5e6, 9e6, 1e6, 5e6]))
     assert request.c_lows == (1e6 / (4 * MANY),)
 
@@ -191,7 +191,7 @@ def test_what_still_fits_of_a_proposal_is_made_and_the_rest_refused():
 
 
 def test_when_nothing_is_feasible_the_next_machine_is_asked():
-    coordinator = make(moves_per_round=1, receivers=1)
+    coordinator = make(max_pairs_per_round=1, max_receivers=1)
     request = asked(coordinator, (9, 6, 5, 1))
     assert request.m_high == 0
     messages = coordinator.handle(NothingFeasible(0, 0, ONE_CELL))
@@ -271,7 +271,7 @@ def test_nothing_is_given_to_an_executor_that_does_not_exist():
 
 
 def test_tidying_up_and_giving_load_away_do_not_disturb_each_other():
-    coordinator = make(moves_per_round=1, receivers=1)
+    coordinator = make(max_pairs_per_round=1, max_receivers=1)
     assert asked(coordinator, (9, 6, 5, 1)).m_high == 0
     [grant] = of(IdGrant, coordinator.handle(IdRequest(1, 0, 1)))
     [second] = of(ReduceRequest, coordinator.handle(NothingFeasible(0, 0, ONE_CELL)))
@@ -293,7 +293,7 @@ def test_the_runtime_may_say_what_was_achieved():
 
 
 def test_the_five_stages_ask_the_highest_however_little_it_is_above_the_rest():
-    coordinator = make(decision="five_stages", moves_per_round=1, receivers=1)
+    coordinator = make(decision="five_stages", max_pairs_per_round=1, max_receivers=1)
     for number in range(2):
         report(coordinator, [1.001, 1, 1, 1], number=number)
     assert of(ReduceRequest, report(coordinator, [1.001, 1, 1, 1], number=2))
@@ -357,7 +357,7 @@ def test_a_round_that_had_begun_ends_without_a_decision(executors):
 
 @pytest.mark.parametrize("executors", [2, 5])
 def test_proposals_and_answers_of_before_a_resize_are_refused(executors):
-    coordinator = make(moves_per_round=1, receivers=1)
+    coordinator = make(max_pairs_per_round=1, max_receivers=1)
     request = asked(coordinator)
     [grant] = of(IdGrant, coordinator.handle(IdRequest(1, 0, 1)))
     [kept] = coordinator.plan.owned_by(1)

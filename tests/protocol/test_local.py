@@ -46,7 +46,7 @@ def test_points_crowded_in_a_corner_end_up_spread_over_all_executors():
 
 def test_a_balanced_load_is_left_alone():
     rng = np.random.default_rng(1)
-    swarm = make(merge_every=0)
+    swarm = make(merge_every_rounds=0)
     for r in range(10):
         play(swarm, r, rng.random(40_000), rng.random(40_000))
     assert swarm.plan.version == 0
@@ -84,7 +84,7 @@ def test_a_cell_that_cools_down_is_no_longer_shared():
 
 def test_a_round_of_statistics_costs_two_numbers_up_and_three_down():
     rng = np.random.default_rng(1)
-    swarm = make(executors=7, moves_per_round=1, receivers=1, merge_every=0)
+    swarm = make(executors=7, max_pairs_per_round=1, max_receivers=1, merge_every_rounds=0)
     play(swarm, 0, *corner(rng, 20_000))
     reports = [m for m in swarm.sent if isinstance(m, CostReport)]
     requests = [m for m in swarm.sent if isinstance(m, ReduceRequest)]
@@ -105,7 +105,9 @@ def test_several_receivers_cost_three_numbers_each():
 
 def test_partitions_of_one_executor_that_form_a_rectangle_are_merged_in_due_time():
     rng = np.random.default_rng(1)
-    config = SwarmConfig(bounds=(0.0, 0.0, 1.0, 1.0), grid=(16, 16), executors=2, merge_every=4)
+    config = SwarmConfig(
+        bounds=(0.0, 0.0, 1.0, 1.0), grid=(16, 16), executors=2, merge_every_rounds=4
+    )
     halves = Plan.initial(config.make_grid(), 2)
     pieces = Plan.initial(config.make_grid(), 8)
     # Eight pieces as if left over from a hotspot, four of them in each half.
@@ -127,7 +129,7 @@ def test_partitions_of_one_executor_that_form_a_rectangle_are_merged_in_due_time
 def test_a_flickering_hotspot_does_not_make_it_thrash():
     """A hotspot that jumps every round is followed twice, one that stays is followed."""
     rng = np.random.default_rng(1)
-    flicker, steady = make(merge_every=0), make(merge_every=0)
+    flicker, steady = make(merge_every_rounds=0), make(merge_every_rounds=0)
     versions = []
     for r in range(24):
         x, y = corner(rng, 20_000)
@@ -143,7 +145,7 @@ def test_a_flickering_hotspot_does_not_make_it_thrash():
 @pytest.mark.parametrize("decision", ["gain", "five_stages"])
 def test_every_choice_of_model_and_decision_runs_and_keeps_the_tiling(cost_model, decision):
     rng = np.random.default_rng(1)
-    swarm = make(cost_model=cost_model, decision=decision, merge_every=3)
+    swarm = make(cost_model=cost_model, decision=decision, merge_every_rounds=3)
     everywhere = QueryCells.of([CellRect(c, r, c + 2, r + 2) for c in range(15) for r in range(15)])
     routed = swarm.index.route_queries(everywhere)
     for partition, owner in set(zip(routed.partition, routed.owner, strict=True)):
@@ -164,7 +166,9 @@ def test_every_choice_of_model_and_decision_runs_and_keeps_the_tiling(cost_model
 )
 def test_whatever_arrives_plan_index_and_units_agree(seed, executors, side, receivers, shared):
     rng = np.random.default_rng(seed)
-    swarm = make(executors, side, receivers=receivers, shared_cells=shared, merge_every=2)
+    swarm = make(
+        executors, side, max_receivers=receivers, shared_cells=shared, merge_every_rounds=2
+    )
     for r in range(6):
         n = int(rng.integers(0, 3000))
         centre, spread = rng.random(2), rng.choice([0.02, 0.2, 1.0])
@@ -243,7 +247,7 @@ def test_when_executors_leave_the_others_take_over_and_even_it_out():
 )
 def test_whatever_the_numbers_of_executors_plan_index_and_units_agree(seed, numbers, side):
     rng = np.random.default_rng(seed)
-    swarm = make(numbers[0], side, merge_every=2)
+    swarm = make(numbers[0], side, merge_every_rounds=2)
     for r, executors in enumerate(numbers):
         swarm.resize(executors)
         agree(swarm)

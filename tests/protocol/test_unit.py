@@ -243,7 +243,7 @@ def test_without_statistics_the_queries_at_least_are_counted():
 
 
 def test_points_that_expire_leave_the_statistics_with_their_checks():
-    unit = make(fade=1.0)
+    unit = make(decay=1.0)
     feed(unit, LEFT, everywhere(LEFT), checks=3)
     close(unit)
     columns, rows = np.array(everywhere(LEFT), dtype=np.int32).T
@@ -254,7 +254,7 @@ def test_points_that_expire_leave_the_statistics_with_their_checks():
 
 
 def test_a_move_is_measured_against_what_it_wins_in_a_round():
-    """N stands for 1 / (1 - fade) rounds, so half of a cost is what a round brings."""
+    """N stands for 1 / (1 - decay) rounds, so half of a cost is what a round brings."""
     for payback, feasible in ((0.9, False), (1.1, True)):
         unit = make([LEFT], payback_rounds=payback, shared_cells=False)
         # 32 points weigh as 64; half of them move and win 32 in cost, 16 a round.
@@ -283,7 +283,7 @@ def test_it_asks_for_ids_to_merge_and_merges():
         asked_for.append(partition.id)
         return QueryCells.of([CellRect(3, 0, 5, 1)])
 
-    unit = make(queries_of=queries_of, merge_every=5)
+    unit = make(queries_of=queries_of, merge_every_rounds=5)
     feed(unit, LEFT, everywhere(LEFT))
     for partition in (LEFT, RIGHT):
         unit.collect_queries(partition.id, QueryCells.of([CellRect(3, 0, 5, 1)]))
@@ -303,7 +303,7 @@ def test_it_asks_for_ids_to_merge_and_merges():
 def test_it_uses_no_more_ids_than_it_was_granted():
     parts = [Partition(i, CellRect(0, 2 * i, 2, 2 * i + 1), (0,)) for i in range(1, 4)]
     parts += [Partition(10 + i, CellRect(2, 2 * i, 4, 2 * i + 1), (0,)) for i in range(1, 4)]
-    unit = make(parts, merge_every=1)
+    unit = make(parts, merge_every_rounds=1)
     [proposal] = unit.handle(IdGrant(0, 5, 50, 2, 1.0, 1.0))
     assert [change.created[0].id for change in proposal.changes] == [50, 51]
 
@@ -311,7 +311,7 @@ def test_it_uses_no_more_ids_than_it_was_granted():
 @pytest.mark.parametrize(("points_here", "unshared"), [(1, True), (400, False)])
 def test_a_shared_cell_that_has_cooled_down_goes_back_to_its_first_owner(points_here, unshared):
     cell = Partition(3, CellRect(0, 0, 1, 1), (0, 1), (32, 32))
-    unit = make([cell, RIGHT], merge_every=0)
+    unit = make([cell, RIGHT], merge_every_rounds=0)
     feed(unit, cell, [(0, 0)] * points_here)
     feed(unit, RIGHT, everywhere(RIGHT, 20))
     report, *wanted = close(unit)
@@ -366,7 +366,7 @@ def test_a_state_of_other_partitions_changes_nothing():
 
 def test_prices_that_are_told_are_used():
     plan = Plan.initial(grid_of(8, 8), 1)
-    unit = LoadBalancingUnit(0, plan.partitions, SwarmConfig(executors=1, fade=0.5))
+    unit = LoadBalancingUnit(0, plan.partitions, SwarmConfig(executors=1, decay=0.5))
     unit.use_prices(2.0, 0.5)
     cell = np.array([3], dtype=np.int32)
     unit.collect_points(np.array([plan.partitions[0].id]), cell, cell, np.array([8.0]))

@@ -114,7 +114,7 @@ format = "parquet"
 path = "q"
 [point_columns]
 id = "i"
-keep = ["k"]
+include = ["k"]
 [query_columns]
 order = "o"
 [sink]
@@ -141,7 +141,7 @@ host = "0.0.0.0"
     assert run.queries == SourceSpec(table="queries", format="json", path="q", schema="id INT")
     assert run.preload.options == {"header": "true"}
     assert [source.path for source in run.history] == ["p", "q"]
-    assert run.point_columns == PointColumns(id="i", keep=("k",))
+    assert run.point_columns == PointColumns(id="i", include=("k",))
     assert run.query_columns == QueryColumns(order="o")
     assert run.sink == SinkSpec("console", rows=3)
     assert run.results == "pairs"
@@ -176,7 +176,7 @@ def test_false_means_no_trigger():
 WRONG = {
     "[swarm]\nexecutors = 0": "[swarm] executors must be a whole number from 1 to 100000, got 0",
     "[swarm]\nbeta = 2.5": "[swarm] beta must be a whole number of at least 1, got 2.5",
-    "[swarm]\nfade = 1.5": "[swarm] fade must be a number from 0 to 1, got 1.5",
+    "[swarm]\ndecay = 1.5": "[swarm] decay must be a number from 0 to 1, got 1.5",
     "[swarm]\nround_seconds = nan": "[swarm] round_seconds must be a number of at least 0, got nan",
     "[swarm]\nexecutors = true": "[swarm] executors must be a whole number from 1 to 100000",
     "[swarm]\nshared_cells = 1": "[swarm] shared_cells must be true or false, got 1",
@@ -185,6 +185,8 @@ WRONG = {
     "[swarm]\ngrid = [10, 0]": "[swarm] bounds",
     '[swarm]\npolicy = "swam"': '[swarm] policy must be one of "swarm", "static_uniform"',
     "[swarm]\nexcutors = 1": "[swarm] there is no key excutors; did you mean executors?",
+    "[swarm]\nkeep_batches = 5": "[swarm] keep_batches was renamed to replayable_batches",
+    "[point_columns]\nkeep = ['a']": "[point_columns] keep was renamed to include",
     "[swarm]\nport = 1": "[swarm] there is no key port; it is a key of [metrics]",
     "[swarm]\nzzz = 1": "[swarm] there is no key zzz; there are bounds, grid,",
     "[triger]": "there is no table [triger]; did you mean trigger?",
@@ -194,8 +196,8 @@ WRONG = {
     "[metrics]\nport = 70000": "[metrics] port must be a whole number from 0 to 65535, got 70000",
     '[metrics]\nhost = " "': '[metrics] host must be a string that is not empty, got " "',
     "[spark]\nconf = { a = [1] }": "[spark] conf must be a table of strings, numbers, true and",
-    "[point_columns]\nkeep = 'ts'": '[point_columns] keep must be a list of strings, got "ts"',
-    "[point_columns]\nkeep = ['ts', 1]": "[point_columns] keep must be a list of strings",
+    "[point_columns]\ninclude = 'ts'": 'include must be a list of strings, got "ts"',
+    "[point_columns]\ninclude = ['ts', 1]": "[point_columns] include must be a list of strings",
     "[history]\nfoo = 1": "[history] there is no key foo; there are [history.points], [history",
     '[queries]\nformat = "swarm_queries"\noptions = { qeries = 1 }': "did you mean queries?",
     '[queries]\nformat = "swarm_queries"\noptions.churn = 2': "churn must be a number from 0 to 1",
@@ -265,7 +267,7 @@ def test_what_is_missing_altogether_has_no_line(text, said):
 
 
 def test_all_mistakes_are_named_at_once_in_order():
-    text = f"{RIGHT}[swarm]\nbeta = 0\ngird = [1, 1]\nfade = 2\n[metrics]\nport = -1"
+    text = f"{RIGHT}[swarm]\nbeta = 0\ngird = [1, 1]\ndecay = 2\n[metrics]\nport = -1"
     assert [line.split(":")[1] for line in mistakes(text)] == ["7", "8", "9", "11"]
 
 

@@ -47,7 +47,7 @@ def test_subscriptions_from_a_file():
 
 def test_aggregates_of_subscriptions_from_a_file():
     run = parse_run_file(
-        f"{RIGHT}{AGGREGATES}columns = ['speed']\ndelay = '4 s'\n"
+        f"{RIGHT}{AGGREGATES}columns = ['speed']\nwatermark_delay = '4 s'\n"
         "[application.of]\nkind = 'subscriptions'\n[application.of.columns]\nkind = 'text'"
     )
     assert isinstance(run.application, Aggregates)
@@ -89,15 +89,17 @@ WRONG = {
     "[application]\nkind = 'sum'": '[application] kind must be one of "subscriptions", "aggreg',
     "[application]": '[application] kind is missing: "subscriptions" or "aggregates"; or a cl',
     "[application]\nkind = 'subscriptions'\nclass = 'a:B'": "kind and class exclude each other",
-    SUBSCRIPTIONS + "delay = '1 s'": 'delay is not for kind "subscriptions", which has columns and',
+    SUBSCRIPTIONS + "watermark_delay = '1 s'": 'delay is not for kind "subscriptions", which has',
     SUBSCRIPTIONS + "columns = ['a']": 'must be a table of names and kinds, such as { speed = "nu',
     SUBSCRIPTIONS + "columns = { a = 'int' }": "cannot be of the kind 'int'; choose one of number",
     SUBSCRIPTIONS + "columns = { a = 1 }": "columns must be a list of strings, or a table of str",
     SUBSCRIPTIONS + "columns = 'a'": 'must be a list of strings, or a table of strings, got "a"',
     AGGREGATES + "columns = { a = 'number' }": 'of kind "aggregates" must be a list of strings',
     AGGREGATES + "keywords = 'm'": 'keywords is not for kind "aggregates", which has columns',
-    AGGREGATES + "delay = 5": 'delay must be a time such as "90 s" or "10 minutes", got 5',
-    AGGREGATES + "dealy = '5 s'": "[application] there is no key dealy; did you mean delay?",
+    AGGREGATES
+    + "watermark_delay = 5": 'delay must be a time such as "90 s" or "10 minutes", got 5',
+    AGGREGATES + "delay = '5 s'": "[application] delay was renamed to watermark_delay",
+    AGGREGATES + "watermark = '5 s'": "there is no key watermark; did you mean watermark_delay?",
     "[application]\nclass = 'nowhere'": 'class must be a place such as "package.module:Name", got',
     "[application]\nclass = 'no.where:X'": "no.where:X was not found: ModuleNotFoundError: No mod",
     OWN + ":Nearer'": "Nearer was not found: AttributeError",

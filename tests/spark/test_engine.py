@@ -125,7 +125,13 @@ def test_swarm_finds_all_matches_while_partitions_move_split_merge_and_are_share
     aqe(adaptive)
     world = make_world(executors, batches=4, event_time=adaptive)
     plans = check(
-        spark, tmp_path, world, "swarm", executors, round_batches=1 + executors % 2, merge_every=1
+        spark,
+        tmp_path,
+        world,
+        "swarm",
+        executors,
+        round_batches=1 + executors % 2,
+        merge_every_rounds=1,
     )
     assert {plan.executors for plan in plans} == {executors}
     assert len({plan.version for plan in plans}) > 1
@@ -148,7 +154,7 @@ def test_every_policy_finds_all_matches_while_executors_come_and_go(
 def test_plans_stay_right_when_stored_queries_are_written_anew_and_again(spark, tmp_path):
     """So many queries that bases are written, and not deltas alone."""
     world = make_world(5, batches=5, points=100, operations=900, preload=3000)
-    check(spark, tmp_path, world, "swarm", 2, resize=(2, 1, 3), merge_every=1)
+    check(spark, tmp_path, world, "swarm", 2, resize=(2, 1, 3), merge_every_rounds=1)
 
 
 @pytest.mark.long
@@ -166,7 +172,7 @@ def test_every_policy_with_any_number_of_executors_finds_all_matches(
     cost_model = "paper" if seed == 1 else "work"
     check(
         spark, tmp_path, world, policy, executors, resize=resize, cost_model=cost_model,
-        round_batches=1 + seed % 2, merge_every=1 + seed,
+        round_batches=1 + seed % 2, merge_every_rounds=1 + seed,
     )  # fmt: skip
 
 
@@ -218,7 +224,7 @@ def test_points_keep_their_columns_and_their_types(spark, tmp_path, results):
         folders.read_operations(spark),
         sink=memory,
         checkpoint=str(tmp_path / "checkpoint"),
-        point_columns=PointColumns("name of point", "pos.x", "pos y", keep=tuple(kept)),
+        point_columns=PointColumns("name of point", "pos.x", "pos y", include=tuple(kept)),
         query_columns=QueryColumns(expires="expires"),
         results=results,
         trigger={"availableNow": True},
@@ -474,7 +480,7 @@ def test_files_that_only_old_batches_need_are_deleted(spark, tmp_path):
     world = make_world(46, batches=12, points=20, operations=20)
     memory = MemorySink()
     run(
-        spark, tmp_path, world, config(executors=2, keep_batches=2), sink=Restless(memory, 1),
+        spark, tmp_path, world, config(executors=2, replayable_batches=2), sink=Restless(memory, 1),
     )  # fmt: skip
     assert not difference(matches_of(memory.table()), expected(world).matches)
     swarm = tmp_path / "checkpoint" / "swarm"
@@ -547,7 +553,7 @@ def test_operations_without_a_column_are_refused_by_its_name(spark, tmp_path, st
     ("column", "options"),
     [
         ("when", {"point_columns": PointColumns(time="when")}),
-        ("colour", {"point_columns": PointColumns(keep=("colour",))}),
+        ("colour", {"point_columns": PointColumns(include=("colour",))}),
         ("until", {"query_columns": QueryColumns(expires="until")}),
         ("step", {"query_columns": QueryColumns(order="step")}),
     ],
@@ -585,7 +591,7 @@ def test_columns_of_the_wrong_type_are_refused_by_name(
 def test_results_cannot_have_a_column_twice(spark, tmp_path, streams, keep):
     points = streams[0].withColumn("query_ids", F.lit(1)).withColumn("query_id", F.lit(1))
     with pytest.raises(InputError, match="results cannot have the columns"):
-        start(spark, tmp_path, points, point_columns=PointColumns(keep=keep))
+        start(spark, tmp_path, points, point_columns=PointColumns(include=keep))
 
 
 @pytest.mark.parametrize("sink", ["parquet", 7, ["noop"]])

@@ -52,7 +52,7 @@ class Run:
             summaries=self.summaries if isinstance(self.application, Aggregates) else None,
             answers=self.answers if self.window else None,
             checkpoint=str(self.folder / "checkpoint"),
-            point_columns=PointColumns(time="ts", keep=("load",)),
+            point_columns=PointColumns(time="ts", include=("load",)),
             query_columns=QueryColumns(since="since", until="until"),
             trigger={"availableNow": True},
         )  # fmt: skip
@@ -201,7 +201,7 @@ def test_a_restart_may_keep_other_columns_and_ask_about_others(spark, tmp_path):
         start = {"keep": ()} | changed
         handle = Swarm(spark, config(executors=2), start.get("application"), run.window).start(
             points, answers="noop", checkpoint=str(tmp_path / "checkpoint"),
-            point_columns=PointColumns(time="ts", keep=start["keep"]),
+            point_columns=PointColumns(time="ts", include=start["keep"]),
             trigger={"availableNow": True},
         )  # fmt: skip
         handle.await_termination()
@@ -236,7 +236,7 @@ def test_without_a_window_nothing_is_kept_any_longer(spark, tmp_path):
 def test_what_is_kept_stays_bounded(spark, tmp_path):
     scene = Scene(7, ("continuous",), batches=30, points=40, operations=1)
     scene.write(tmp_path)
-    run = Run(spark, tmp_path, scene, Sliding("12 s"), aggregates=False, keep_batches=2)
+    run = Run(spark, tmp_path, scene, Sliding("12 s"), aggregates=False, replayable_batches=2)
     handle = run.through()
     commit = handle._run.epochs.last_commit()
     kept = [one for some in commit.manifest.blocks.values() for one in some]

@@ -117,7 +117,7 @@ def test_a_bad_row_is_kept_as_it_came_under_its_own_names(spark, tmp_path):
         folders.read_operations(spark),
         sink="noop",
         checkpoint=str(tmp_path / "checkpoint"),
-        point_columns=PointColumns("car.id", "lon", "lat", keep=("colour",)),
+        point_columns=PointColumns("car.id", "lon", "lat", include=("colour",)),
         trigger={"availableNow": True},
     )
     handle.await_termination()

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sparkswarm.errors import ConfigError
 from sparkswarm.options import options_of
-from sparkswarm.spark.sources import BatchReader, StreamReader, register
+from sparkswarm.spark.sources import BatchReader, StreamReader, register_sources
 from sparkswarm.workloads import CONTIGUOUS_US, WORLD, cities_density
 from sparkswarm.workloads import synthetic_rows as source_rows
 from sparkswarm.workloads.synthetic_options import (
@@ -366,7 +366,7 @@ def test_the_tasks_of_a_micro_batch_share_its_rows(start, stop, pieces):
 
 @pytest.fixture(scope="module")
 def registered(spark):
-    register(spark)
+    register_sources(spark)
     return spark
 
 

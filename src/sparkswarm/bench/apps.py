@@ -227,7 +227,7 @@ class Bench:
             asks.parquet(str(i.folder / "asks")) if keeping else None,
             preload=self._preload(matching, aggregating),
             checkpoint=str(self._folder / f"run-{self._runs}"),
-            point_columns=PointColumns(time="ts", keep=("speed",) if keeping else ()),
+            point_columns=PointColumns(time="ts", include=("speed",) if keeping else ()),
             trigger={"availableNow": True},
             observers=observers,
             **(wanted | {name: sink for name, sink in sinks.items() if name in wanted}),

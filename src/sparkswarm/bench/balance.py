@@ -107,7 +107,7 @@ def run_balance(
             executors=executors,
             cost_model=variant.cost_model,
             decision=variant.decision,
-            moves_per_round=variant.moves_per_round,
+            max_pairs_per_round=variant.moves_per_round,
             shared_cells=variant.shared_cells,
         )
         world = World(

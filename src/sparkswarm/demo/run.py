@@ -29,7 +29,7 @@ from sparkswarm.observe.journal import IN_CHECKPOINT
 from sparkswarm.observe.progress import Progress, Status
 from sparkswarm.spark.engine import Handle
 from sparkswarm.spark.session import session
-from sparkswarm.spark.sources import register
+from sparkswarm.spark.sources import register_sources
 from sparkswarm.terminal import progress_bar
 
 LINE_EVERY = 5
@@ -97,7 +97,7 @@ def _start_spark(console: Console, folder: Path) -> SparkSession:
     try:
         with _output_to(log, console), _doing(console, "Starting Spark"):
             spark = session("sparkswarm demo", "local[*]", quiet)
-            register(spark)
+            register_sources(spark)
     except Exception as error:
         said = log.read_text(errors="replace").strip().splitlines()[-5:]
         raise SparkswarmError("\n".join(["Spark did not start:", *said, str(error)])) from error

@@ -57,10 +57,10 @@ def _swarm_paper(field: Field, machines: Machines, service: Service, seed: int) 
         _config(field.grid, machines.executors),
         cost_model="paper",
         decision="five_stages",
-        moves_per_round=1,
-        receivers=1,
+        max_pairs_per_round=1,
+        max_receivers=1,
         shared_cells=False,
-        merge_every=MERGE_EVERY,
+        merge_every_rounds=MERGE_EVERY,
     )
     return Rebalanced(field, config, service)
 

@@ -261,7 +261,7 @@ class Coordinator:
         )
         if ruling.kind is DecisionKind.REBALANCE:
             messages += self._ask(
-                list(known), list(known), self._config.moves_per_round or len(known)
+                list(known), list(known), self._config.max_pairs_per_round or len(known)
             )
         return messages
 
@@ -277,7 +277,7 @@ class Coordinator:
         groups = pair(
             self._costs,
             max_pairs=pairs,
-            max_receivers=self._config.receivers or len(self._costs),
+            max_receivers=self._config.max_receivers or len(self._costs),
             tolerance=self._tolerance,
             givers=givers,
             receivers=receivers,

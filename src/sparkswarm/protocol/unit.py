@@ -84,8 +84,8 @@ class LoadBalancingUnit:
         self._config = config
         self._queries_of = queries_of
         self._held = {p.id: Holding(p, Statistics(p.cells)) for p in partitions}
-        # N settles at what arrives in 1 / (1 - fade) rounds, and so do costs.
-        a_round = 1.0 - config.fade
+        # N settles at what arrives in 1 / (1 - decay) rounds, and so do costs.
+        a_round = 1.0 - config.decay
         self._rules = Rules(
             min_gain=config.min_gain * PART_OF_A_GAIN,
             payback_rounds=config.payback_rounds * a_round if a_round else math.inf,
@@ -228,7 +228,7 @@ class LoadBalancingUnit:
             if message.length != 1.0:
                 held.statistics.stretch_round(1.0 / message.length)
             totals = held.statistics.close_round(
-                self._config.fade, forget_jumps=self._config.cost_model == "work"
+                self._config.decay, forget_jumps=self._config.cost_model == "work"
             )
             points += totals.points
             checks += totals.checks
@@ -239,7 +239,7 @@ class LoadBalancingUnit:
         received = sum(held.statistics.received for held in self._held.values())
         messages: list[Message] = [CostReport(self.executor, message.round, numerator, received)]
         wanted = len(self._shared_and_cool())
-        if self._config.merge_every and message.round % self._config.merge_every == 0:
+        if self._config.merge_every_rounds and message.round % self._config.merge_every_rounds == 0:
             wanted += len(find_merges(self.partitions))
         if wanted:
             messages.append(IdRequest(self.executor, message.round, wanted))
@@ -340,7 +340,7 @@ class LoadBalancingUnit:
             if cost <= COOL * grant.mean_cost:
                 changes.append(reshared(held.partition, {self.executor: TICKETS}, fresh_id))
                 fresh_id += 1
-        if self._config.merge_every and grant.round % self._config.merge_every == 0:
+        if self._config.merge_every_rounds and grant.round % self._config.merge_every_rounds == 0:
             for merge in find_merges(self.partitions):
                 changes.append(merged(merge.partitions, merge.cells, fresh_id))
                 fresh_id += 1

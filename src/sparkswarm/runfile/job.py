@@ -24,7 +24,7 @@ from sparkswarm.runfile.schema import RunFile, SinkSpec, SourceSpec
 from sparkswarm.spark.engine import Handle, Swarm
 from sparkswarm.spark.session import session
 from sparkswarm.spark.sinks import ConsoleSink, NoopSink, ParquetSink, Sink
-from sparkswarm.spark.sources import register
+from sparkswarm.spark.sources import register_sources
 
 QUIET = {"spark.ui.showConsoleProgress": False}
 """Settings of Spark for a command, unless the file has others: two progress bars are none."""
@@ -79,7 +79,7 @@ def running(
         say("starting Spark")
         spark = session(run.app_name, run.master, {**QUIET, **run.conf})
         stack.callback(spark.stop)
-        register(spark)
+        register_sources(spark)
         metrics = Metrics() if run.metrics else None
         say("starting the stream")
         handle = start(spark, run, [*([metrics] if metrics else []), *observers])

@@ -50,7 +50,7 @@ SYNTHETIC: Mapping[str, type[SourceOptions]] = {
 
 APPLICATION_KEYS: Mapping[str, tuple[str, ...]] = {
     "subscriptions": ("columns", "keywords"),
-    "aggregates": ("columns", "delay"),
+    "aggregates": ("columns", "watermark_delay"),
     "class": ("arguments",),
 }
 """The keys of each kind of application."""
@@ -300,7 +300,7 @@ class _Reader:
                 return _import_application(table["class"], table.get("arguments", {}))
             if table["kind"] == "subscriptions":
                 return Subscriptions(table.get("columns", {}), table.get("keywords"))
-            return Aggregates(table.get("columns", ()), table.get("delay", "0 s"), inner)
+            return Aggregates(table.get("columns", ()), table.get("watermark_delay", "0 s"), inner)
         except ConfigError as error:
             key = "class" if "class" in table else "columns"
             self._mistake((*path, key), f"[{name}] {error}")
@@ -409,6 +409,8 @@ def _unknown(section: Section | None, path: tuple[str, ...], name: str, is_table
     if is_table and not path:
         hint = suggestion(name, tables) or f"; there are {', '.join(tables)}"
         return f"there is no table [{name}]{hint}"
+    if section and name in section.renamed:
+        return f"{_prefix(parent)}{name} was renamed to {section.renamed[name]}"
     names = [known.name for known in section.keys] if section else []
     owners = [s.title for s in SECTIONS.values() if s.key(name) and s is not section]
     hint = suggestion(name, names)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sparkswarm.apps.application import Application
-from sparkswarm.config import SwarmConfig
+from sparkswarm.config import RENAMED_SETTINGS, SwarmConfig
 from sparkswarm.errors import InputError
 from sparkswarm.options import (
     BOOLEAN,
@@ -27,7 +27,7 @@ from sparkswarm.options import (
     options_of,
     whole,
 )
-from sparkswarm.spark.columns import PointColumns, QueryColumns
+from sparkswarm.spark.columns import RENAMED_COLUMNS, PointColumns, QueryColumns
 from sparkswarm.window.durations import microseconds
 from sparkswarm.window.windows import WINDOWS, Window
 
@@ -203,6 +203,8 @@ class Section:
     name: str
     meaning: str
     keys: tuple[Option, ...]
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Former names of keys, and the present ones."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -229,7 +231,7 @@ def _keys(owner: type) -> tuple[Option, ...]:
 
 def _column_keys(owner: type[PointColumns] | type[QueryColumns]) -> Iterator[Option]:
     for column in dataclasses.fields(owner):
-        if column.name == "keep":
+        if column.name == "include":
             kind, meaning = TEXTS, "Other columns to include in the results."
         else:
             kind, meaning = TEXT, f"Name of the column `{column.name}`."
@@ -259,7 +261,7 @@ APPLICATION_KEYS = (
         "For `subscriptions`: the column of the points that contains their keywords.",
     ),
     _key(
-        "delay",
+        "watermark_delay",
         _duration(),
         "For `aggregates`: how long to wait for points that arrive late.",
         "0 s",
@@ -277,7 +279,12 @@ SECTIONS: Mapping[str, Section] = {
     section.name: section
     for section in (
         Section("", "At the top of the file, before any table.", _keys(RunFile)),
-        Section("swarm", "How SWARM divides and balances the space.", _keys(SwarmConfig)),
+        Section(
+            "swarm",
+            "How SWARM divides and balances the space.",
+            _keys(SwarmConfig),
+            RENAMED_SETTINGS,
+        ),
         Section(
             "spark",
             "The Spark session.",
@@ -300,6 +307,7 @@ SECTIONS: Mapping[str, Section] = {
             "point_columns",
             "Names of the columns of `[points]`.",
             tuple(_column_keys(PointColumns)),
+            RENAMED_COLUMNS,
         ),
         Section(
             "query_columns",
@@ -311,11 +319,12 @@ SECTIONS: Mapping[str, Section] = {
             "Which points in a query's rectangle match it, see "
             "[applications.md](applications.md); by default all do.",
             APPLICATION_KEYS,
+            {"delay": "watermark_delay"},
         ),
         Section(
             "application.of",
             "Which points `aggregates` aggregate; by default all in the rectangle.",
-            tuple(key for key in APPLICATION_KEYS if key.name != "delay"),
+            tuple(key for key in APPLICATION_KEYS if key.name != "watermark_delay"),
         ),
         Section(
             "window",
@@ -392,7 +401,7 @@ def keys_tables() -> str:
         elif section.keys == SINK_KEYS:
             body = "The keys are those of `[sink]`, without `results`.\n"
         elif section.name == "application.of":
-            body = "The keys are those of `[application]`, without `delay`.\n"
+            body = "The keys are those of `[application]`, without `watermark_delay`.\n"
         else:
             body = markdown("key", section.keys, toml)
         title = f"`[{section.name}]`" if section.name else "The top"

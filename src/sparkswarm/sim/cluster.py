@@ -78,12 +78,12 @@ def draw_scenario(seed: int) -> Scenario:
         cost_model=luck.choice(("work", "paper")),
         decision="five_stages",
         beta=1,
-        moves_per_round=luck.choice((1, 2, 0)),
-        receivers=luck.choice((1, 0)),
+        max_pairs_per_round=luck.choice((1, 2, 0)),
+        max_receivers=luck.choice((1, 0)),
         shared_cells=luck.random() < 0.7,
         min_gain=0.0,
         payback_rounds=1000.0,
-        merge_every=luck.choice((0, 2, 3)),
+        merge_every_rounds=luck.choice((0, 2, 3)),
     )
     windows: tuple[Window, ...] = (
         SimSliding(300.0 * MILLISECOND),

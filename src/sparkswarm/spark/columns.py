@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from sparkswarm.errors import InputError
+from sparkswarm.options import renamed_fields
 from sparkswarm.spark.tasks.packing import to_bytes
 from sparkswarm.store.queries import DETAILS, EDGES, ID, OPERATION_COLUMNS, TIME, X, Y
 
@@ -39,6 +40,11 @@ QUERY_IDS, QUERY_ID = "query_ids", "query_id"
 """The columns that results add: all matches of a point, or one of a pair."""
 
 
+RENAMED_COLUMNS = {"keep": "include"}
+"""Former names of fields of PointColumns, which are refused with the present one."""
+
+
+@renamed_fields(RENAMED_COLUMNS)
 @dataclass(frozen=True, slots=True)
 class PointColumns:
     """What the columns of the points are called.
@@ -52,15 +58,15 @@ class PointColumns:
     time
         Optional: when it happened, a timestamp. Without it, things happen when their batch
         does.
-    keep
-        Other columns that come back in the results.
+    include
+        Other columns to include in the results.
     """
 
     id: str = "id"
     x: str = "x"
     y: str = "y"
     time: str | None = None
-    keep: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +112,15 @@ def select_points(
     ``also`` names columns that an application needs, by our names for them.
     """
     schema = points.schema
-    wanted = [columns.id, columns.x, columns.y, *columns.keep, *also.values()]
+    wanted = [columns.id, columns.x, columns.y, *columns.include, *also.values()]
     _check(schema, "points", wanted)
     for name in (columns.x, columns.y):
         _check_type(schema, "points", name, (NumericType,), "a number")
-    clash = {QUERY_IDS, QUERY_ID} & {columns.id, *columns.keep}
-    if clash or len({columns.id, *columns.keep}) != 1 + len(columns.keep):
+    clash = {QUERY_IDS, QUERY_ID} & {columns.id, *columns.include}
+    if clash or len({columns.id, *columns.include}) != 1 + len(columns.include):
         raise InputError(
-            f"results cannot have the columns {[columns.id, *columns.keep]}: each once, and none "
-            f"called {QUERY_IDS} or {QUERY_ID}; rename them first"
+            f"results cannot have the columns {[columns.id, *columns.include]}: each once, and "
+            f"none called {QUERY_IDS} or {QUERY_ID}; rename them first"
         )
     chosen = [
         column_of(points, columns.id).alias(ID),
@@ -124,7 +130,7 @@ def select_points(
     if columns.time is not None:
         _check(schema, "points", [columns.time])
         chosen.append(_micros(points, "points", columns.time).alias(TIME))
-    others = {**dict(zip(kept_names(columns), columns.keep, strict=True)), **also}
+    others = {**dict(zip(kept_names(columns), columns.include, strict=True)), **also}
     return points.select(
         *chosen, *(column_of(points, name).alias(ours) for ours, name in others.items())
     )
@@ -132,12 +138,12 @@ def select_points(
 
 def kept_names(columns: PointColumns) -> tuple[str, ...]:
     """Return our names for the columns kept: mapInArrow does not take all that users like."""
-    return tuple(f"__keep{i}" for i in range(len(columns.keep)))
+    return tuple(f"__keep{i}" for i in range(len(columns.include)))
 
 
 def application_names(columns: PointColumns, wanted: Sequence[str]) -> dict[str, str]:
     """Return our names for the columns that an application needs, and the application's."""
-    kept = dict(zip(columns.keep, kept_names(columns), strict=True))
+    kept = dict(zip(columns.include, kept_names(columns), strict=True))
     return {kept.get(name, f"__app{i}"): name for i, name in enumerate(wanted)}
 
 

@@ -179,7 +179,7 @@ class Swarm:
         """Sample the past."""
         if history is None:
             return None
-        points = replace(points, time=None, keep=())
+        points = replace(points, time=None, include=())
         queries = replace(queries, expires=None, order=None)
         past = select_points(history[0], points).select(X, Y).limit(HISTORY_POINTS).toArrow()
         boxes = select_operations(history[1], queries, register_all=True)

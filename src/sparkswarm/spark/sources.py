@@ -43,7 +43,7 @@ Offset = dict[str, int]
 """``{"row": n}``: the rows below n have been read."""
 
 
-def register(spark: SparkSession) -> None:
+def register_sources(spark: SparkSession) -> None:
     """Make the formats ``swarm_cities`` and ``swarm_queries`` known to this Spark session."""
     spark.dataSource.register(CitiesSource)
     spark.dataSource.register(QueriesSource)

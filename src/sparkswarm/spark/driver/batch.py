@@ -239,8 +239,8 @@ class Batches:
             raise StoreError(
                 f"Spark runs batch {number}, but what {self._files.root} knows of the batch before "
                 f"is gone; the last batch known is {last.batch if last else 'none'}. The "
-                "checkpoint is damaged, or older than keep_batches "
-                f"({self._config.keep_batches}) allows"
+                "checkpoint is damaged, or older than replayable_batches "
+                f"({self._config.replayable_batches}) allows"
             )
         if epoch is not None and commit is not None:
             self._planner.resume(epoch.plan)
@@ -270,7 +270,7 @@ class Batches:
         return watermark
 
     def _briefing(self, epoch: Epoch, commit: Commit, sinks: Sinks | None) -> Briefing:
-        late = round(self._config.late_seconds * 1e6)
+        late = round(self._config.expired_query_seconds * 1e6)
         return Briefing(
             self._files, uuid.uuid4().hex[:8], epoch, epoch.clock - late, self._config,
             self._planner.begin(), application=self._form.application,

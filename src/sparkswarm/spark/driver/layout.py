@@ -107,7 +107,7 @@ def form_of(
     names, fields, keep = {}, StructType(), kept_names(point_columns)
     if chosen is not None:
         c = point_columns
-        names = {ID: c.id, X: c.x, Y: c.y, **dict(zip(keep, c.keep, strict=True)), **also}
+        names = {ID: c.id, X: c.x, Y: c.y, **dict(zip(keep, c.include, strict=True)), **also}
         if c.time is not None:
             names[TIME] = c.time
         for field in (chosen.schema[ID], *(chosen.schema[name] for name in keep)):
@@ -153,7 +153,7 @@ def _answer_form(points: DataFrame | None, columns: PointColumns) -> AnswerForm:
     """Return what answers to snapshot queries look like."""
     if points is None:
         raise InputError("without a stream of points there is nothing to keep; leave out window")
-    kept = dict(zip(columns.keep, kept_names(columns), strict=True))
+    kept = dict(zip(columns.include, kept_names(columns), strict=True))
     fields: dict[str, tuple[str, DataType]] = {
         columns.id: ("id", points.schema[ID].dataType),
         columns.x: ("x", DoubleType()),

@@ -44,7 +44,7 @@ class Run:
         application = form.application.application if form.application else None
         self._details = dict(application.query_columns) if application else {}
         self.files = files
-        self.epochs = epochs = Epochs(files, config.keep_batches)
+        self.epochs = epochs = Epochs(files, config.replayable_batches)
         bounds, grid = list(map(float, self.config.bounds)), list(self.config.grid)
         # The ledger keeps its buckets for the length of the run, whatever becomes of executors.
         buckets = epochs.run_fact("buckets") or self.config.executors
