@@ -60,8 +60,8 @@ def test_every_make_target_that_the_docs_name_exists():
         assert set(named) <= targets, page.name
 
 
-def test_every_test_and_file_that_the_paper_map_names_exists():
-    page = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
+def test_every_test_and_file_that_the_protocol_page_names_exists():
+    page = (ROOT / "docs" / "explanation" / "protocol.md").read_text(encoding="utf-8")
     files = {
         path.name: path for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")
     }
@@ -73,6 +73,8 @@ def test_every_test_and_file_that_the_paper_map_names_exists():
 
 
 def test_the_tutorial_takes_less_than_forty_lines():
-    first = EXAMPLE.findall((ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8"))[0]
+    first = EXAMPLE.findall(
+        (ROOT / "docs" / "tutorial" / "your-own-function.md").read_text(encoding="utf-8")
+    )[0]
     assert "in_circle" in first
     assert len(first.strip().splitlines()) < 40

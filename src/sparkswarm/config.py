@@ -1,8 +1,8 @@
 """The settings of the engine: name, default, unit, range and meaning of each.
 
 Every setting is a field of :class:`SwarmConfig`, declared with :func:`sparkswarm.options.option`
-and checked when the object is made; docs/settings.md is generated from them. No other module
-states a default.
+and checked when the object is made; docs/reference/settings.md is generated from them. No other
+module states a default.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RENAMED_SETTINGS = {
 @renamed_fields(RENAMED_SETTINGS)
 @dataclass(frozen=True, slots=True)
 class SwarmConfig:
-    """Settings of how the space is divided and balanced; see docs/settings.md for the table."""
+    """How the space is divided and balanced; docs/reference/settings.md has the table."""
 
     bounds: tuple[float, float, float, float] = option(
         (-180.0, -90.0, 180.0, 90.0),
@@ -172,5 +172,5 @@ class SwarmConfig:
 
 
 def settings_table() -> str:
-    """Return all settings as a Markdown table, for docs/settings.md."""
+    """Return all settings as a Markdown table, for docs/reference/settings.md."""
     return markdown("setting", options_of(SwarmConfig).values(), units=True)

@@ -194,7 +194,7 @@ def test_the_page_has_every_metric():
 
 
 def test_the_docs_name_metrics_of_the_table_only():
-    found = [name for page in DOCS.glob("*.md") for name in used(page.read_text(encoding="utf-8"))]
+    found = [name for page in DOCS.rglob("*.md") for name in used(page.read_text(encoding="utf-8"))]
     assert set(found) <= NAMES
     assert len(set(found)) == len(NAMES)
 

@@ -1,6 +1,6 @@
 """A run's folder: everything that a simulation leaves, one file for each kind.
 
-Owns file names and formats. ``docs/simulator.md`` explains the folder file by file.
+Owns file names and formats. ``docs/explanation/simulator.md`` explains the folder file by file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Metrics: what a run tells Prometheus, and anyone else who counts.
 
 Owns one table, :data:`METRICS`: names, kinds, units, labels, meanings, and how each number comes
-out of a batch. What Prometheus scrapes, docs/metrics.md and the dashboard in docs/grafana follow
-from it. Watching changes nothing: a run without metrics is the same run.
+out of a batch. What Prometheus scrapes, docs/reference/metrics.md and the dashboard in docs/grafana
+follow from it. Watching changes nothing: a run without metrics is the same run.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class MetricsListener(StreamingQueryListener):
 
 
 def metrics_table() -> str:
-    """Return all metrics as a Markdown table, for docs/metrics.md."""
+    """Return all metrics as a Markdown table, for docs/reference/metrics.md."""
     lines = ["| name | kind | unit | labels | meaning |", "|---|---|---|---|---|"]
     for metric in METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels)

@@ -50,7 +50,7 @@ class PaperModel:
 
     Where nothing arrived, R(S) = 0 and so is every R(p): the cost is 0, nothing is overloaded.
     A product is cubic in the size of a partition, so equal costs are not equal work; see
-    docs/decisions.md for what that does to the balance.
+    docs/explanation/decisions.md for what that does to the balance.
     """
 
     name: str = "paper"

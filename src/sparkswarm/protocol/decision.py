@@ -1,7 +1,7 @@
 """Decisions: whether this is a round to rebalance.
 
 Everything that affects the answer is in this file. The paper's mechanism is the table
-``TRANSITIONS``; docs/decision.md draws its diagram from that same table.
+``TRANSITIONS``; docs/explanation/protocol.md draws its diagram from that same table.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ logger = logging.getLogger(__name__)
 
 def run(
     config: Annotated[
-        Path | None, typer.Argument(metavar="CONFIG.toml", help="What to run; see docs/run.md.")
+        Path | None,
+        typer.Argument(metavar="CONFIG.toml", help="Run file; see docs/reference/run-file.md."),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Look for mistakes in the file, and start nothing.")

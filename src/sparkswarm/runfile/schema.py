@@ -317,7 +317,7 @@ SECTIONS: Mapping[str, Section] = {
         Section(
             "application",
             "Which points in a query's rectangle match it, see "
-            "[applications.md](applications.md); by default all do.",
+            "[queries.md](queries.md); by default all do.",
             APPLICATION_KEYS,
             {"delay": "watermark_delay"},
         ),
@@ -391,7 +391,7 @@ def toml(value: object) -> str:
 
 
 def keys_tables() -> str:
-    """Return all tables and keys as Markdown, for docs/run.md."""
+    """Return all tables and keys as Markdown, for docs/reference/run-file.md."""
     parts = []
     for section in SECTIONS.values():
         if section.name == "swarm":

@@ -187,7 +187,7 @@ def settings_for_a_while(spark: SparkSession, settings: Mapping[str, str]) -> It
 
 
 def spark_settings_table() -> str:
-    """Return the settings as a Markdown table, for docs/session.md."""
+    """Return the settings as a Markdown table, for docs/reference/settings.md."""
     lines = ["| setting | wanted | Spark's default | kind | why |", "|---|---|---|---|---|"]
     for setting in SPARK_SETTINGS:
         wanted = setting.wanted if setting is PYTHON else f"`{setting.wanted}`"

@@ -51,8 +51,9 @@ class _Built(NamedTuple):
 class Aggregates(Stateful):
     """Count, sum, mean, min and max of the points that a query matches, by window of time.
 
-    A query has the columns ``aggregate``, ``window`` and ``slide``, see docs/applications.md. One
-    without an aggregate is a continuous query like any other: its matches are results.
+    A query has the columns ``aggregate``, ``window`` and ``slide``; see
+    docs/reference/queries.md. One without an aggregate is a continuous query like any other: its
+    matches are results.
 
     Parameters
     ----------
