@@ -12,8 +12,12 @@ from typer.testing import CliRunner
 
 from sparkswarm import StoreError
 from sparkswarm.geometry import Bounds, CellRect, Grid
-from sparkswarm.observe.checkpoint import RecordedDecision, explain_checkpoint
-from sparkswarm.observe.held import Held, when
+from sparkswarm.observe.checkpoint import (
+    RecordedDecision,
+    StoredSummary,
+    explain_checkpoint,
+    time_text,
+)
 from sparkswarm.observe.journal import IN_CHECKPOINT, Journal
 from sparkswarm.observe.progress import Progress
 from sparkswarm.protocol.messages import Decision, DecisionKind, Reason
@@ -133,6 +137,11 @@ def tiny(tmp_path):
     return Tiny(tmp_path / "checkpoint")
 
 
+def summary(*values):
+    names = ("refs", "files", "rows", "size", "first", "last")
+    return StoredSummary(**dict(zip(names, values, strict=True)))
+
+
 def found(tiny, **options):
     return explain_checkpoint(str(tiny.folder), **options)
 
@@ -141,8 +150,8 @@ def test_the_last_batch_its_plan_and_what_may_run_again(tiny):
     explained = found(tiny)
     assert explained.commit.batch == 1
     assert explained.commit.plan == tiny.plan
-    assert explained.runs_again == (0, 1)
-    assert explained.under_way is None
+    assert explained.replayable == (0, 1)
+    assert explained.in_progress is None
     assert explained.facts == {"bounds": [0, 0, 8, 8], "grid": [8, 8], "buckets": 2}
     data = explained.to_json()
     assert data["clock"] == "2024-01-01T12:00:00+00:00"
@@ -155,9 +164,11 @@ def test_partitions_with_their_share_and_their_files(tiny):
     assert [facts.partition.owners for facts in (other, lower, upper)] == [(1,), (0,), (1,)]
     # Both parts go on with the files of the whole.
     assert (
-        (lower.base, lower.delta, lower.size) == (upper.base, upper.delta, upper.size) == (10, 3, 9)
+        (lower.base_rows, lower.delta_rows, lower.size)
+        == (upper.base_rows, upper.delta_rows, upper.size)
+        == (10, 3, 9)
     )
-    assert (other.base, other.delta, other.size) == (0, 0, 0)
+    assert (other.base_rows, other.delta_rows, other.size) == (0, 0, 0)
 
 
 def test_files_that_count_and_files_that_are_there(tiny):
@@ -174,13 +185,13 @@ def test_state_and_recent_points_in_all_and_of_each_partition(tiny):
     explained = found(tiny, verify=True)
     assert explained.is_whole
     due = NOON + 5_000_000
-    assert explained.states == Held(2, 1, 7, 6, due, due)
+    assert explained.states == summary(2, 1, 7, 6, due, due)
     # Of the older block, 8 of 32 cells are below the line and 24 above it.
-    assert explained.blocks == Held(3, 2, 8 + 22 + 5, 11, NOON - 9_000_000, NOON)
+    assert explained.blocks == summary(3, 2, 8 + 22 + 5, 11, NOON - 9_000_000, NOON)
     other, lower, upper = explained.partitions
-    assert (other.states.pieces, other.blocks) == (0, Held(0, 0, 0, 0, None, None))
-    assert lower.blocks == Held(1, 1, 8, 5, NOON - 9_000_000, NOON - 4_000_000)
-    assert upper.states == Held(1, 1, 7, 6, None, None)
+    assert (other.states, other.blocks) == (StoredSummary(), StoredSummary())
+    assert lower.blocks == summary(1, 1, 8, 5, NOON - 9_000_000, NOON - 4_000_000)
+    assert upper.states == summary(1, 1, 7, 6, None, None)
     data = explained.to_json()
     assert data["watermark"] == "2024-01-01T11:59:58+00:00"
     assert data["blocks"] == {
@@ -200,7 +211,7 @@ def test_without_state_and_recent_points_nothing_is_said_of_them(tiny):
     assert found(tiny).to_json()["watermark"] is None
     output = shown(tiny.folder).output
     assert "watermark" not in output
-    assert "kept points" not in output
+    assert "window" not in output
 
 
 def test_a_block_that_is_gone_is_named(tiny):
@@ -210,16 +221,16 @@ def test_a_block_that_is_gone_is_named(tiny):
 
 
 def test_times_that_no_calendar_has_are_numbers():
-    assert when(2**62) == str(2**62)
-    assert when(-1) == "1969-12-31T23:59:59+00:00"
-    assert when(None) is None
+    assert time_text(2**62) == str(2**62)
+    assert time_text(-1) == "1969-12-31T23:59:59+00:00"
+    assert time_text(None) is None
 
 
 def test_a_batch_that_began_and_did_not_end(tiny):
     tiny.epochs.begin(Epoch(batch=2, clock=0, plan=tiny.plan, manifest=tiny.manifest))
     explained = found(tiny)
-    assert explained.under_way == 2
-    assert explained.runs_again == (0, 1, 2)
+    assert explained.in_progress == 2
+    assert explained.replayable == (0, 1, 2)
 
 
 def test_a_run_that_only_began(tmp_path):
@@ -229,7 +240,7 @@ def test_a_run_that_only_began(tmp_path):
     explained = explain_checkpoint(str(tmp_path))
     assert explained.commit is None
     assert explained.to_json()["plan"] is None
-    assert "never got to its first" in shown(tmp_path).output
+    assert "never wrote its first" in shown(tmp_path).output
 
 
 def test_why_a_partition_is_as_it_is(tiny):
@@ -238,12 +249,12 @@ def test_why_a_partition_is_as_it_is(tiny):
     other, lower, upper = explained.partitions
     assert other.why is None
     assert lower.why == upper.why
-    assert (lower.why.batch, lower.why.round) == (0, 0)
+    assert (lower.why.entry["batch"], lower.why.entry["round"]) == (0, 0)
     assert lower.why.lines == [(tiny.change.describe(), "0.5 to 1: the last rows of p1")]
     assert explained.to_json()["plan"]["partitions"][1]["why"] == (
         f"{tiny.change.describe()} (0.5 to 1: the last rows of p1)"
     )
-    assert [decision.is_change for decision in explained.decisions] == [False, True]
+    assert [bool(decision.created) for decision in explained.decisions] == [False, True]
 
 
 def test_a_refused_change_made_nothing(tiny):
@@ -256,9 +267,9 @@ def test_a_refused_change_made_nothing(tiny):
     )
     tiny.write_journal(refused)
     explained = found(tiny)
-    assert [decision.is_change for decision in explained.decisions] == [False, True, False]
+    assert [bool(decision.created) for decision in explained.decisions] == [False, True, False]
     assert [decision.created for decision in explained.decisions] == [[], [3, 4], []]
-    assert all(facts.why.round == 0 for facts in explained.partitions[1:])
+    assert all(facts.why.entry["round"] == 0 for facts in explained.partitions[1:])
 
 
 def test_a_journal_of_an_earlier_version_is_read(tiny):
@@ -358,8 +369,8 @@ def test_everything_is_shown_within_80_columns(tiny):
     result = shown(tiny.folder)
     assert result.exit_code == 0, result.output
     for words in ("2 executors, 3 partitions", "batches 0 to 2", "event time   2024-01-01T12",
-                  "watermark    2024-01-01T11:59:58", "7 rows in 1 files, 6 B; something is due at",
-                  "35 in 2 files, 11 B; 2024-01-01T11:59:51+00:00 to", "37.5%", "null id",
+                  "watermark    2024-01-01T11:59:58", "7 rows in 1 files, 6 B; results are due at",
+                  "35 points in 2 files, 11 B; 2024-01-01T11:59:51+00:00 to", "37.5%", "null id",
                   "the last rows"):  # fmt: skip
         assert words in result.output
     assert "ask 0" not in result.output

@@ -1,149 +1,213 @@
-"""What a checkpoint says: the plan and why it is so, what is stored, what went wrong.
+"""Reports what a checkpoint holds: the plan and its reasons, stored files, what is damaged.
 
-Reads a checkpoint without Spark and changes nothing in it, so it may be asked while the run goes
-on. Owns what is known, not how it looks; :mod:`sparkswarm.observe.tables` shows it.
+Reads a checkpoint without Spark and changes nothing in it, so it can run beside the stream.
+Owns the content of the report; :mod:`sparkswarm.observe.tables` shows it in a terminal.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from sparkswarm.apps.application import NO_WATERMARK
 from sparkswarm.errors import StoreError
 from sparkswarm.observe import journal
-from sparkswarm.observe.held import Held, when
 from sparkswarm.protocol.partition import Partition
+from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.epochs import INITIAL, Commit, Epochs
 from sparkswarm.store.files import FileRef, Files, local_path
-from sparkswarm.store.manifest import SegmentFiles
+from sparkswarm.store.manifest import BlockRef, StateRef
 from sparkswarm.store.quarantine import FOLDER as QUARANTINE
 
-OF_QUERIES = ("segments", "ledger")
-HELD = ("states", "blocks")
-"""Folders of a checkpoint: files with queries, and with what is kept besides."""
+QUERY_FOLDERS = ("segments", "ledger")
+OTHER_FOLDERS = ("states", "blocks")
+"""Folders of a checkpoint: files with queries, and files with state and recent points."""
 
 RECORD = re.compile(r"\w+/(\d{12})\.json")
-"""The name of an epoch or a commit; the number is one more than its batch."""
+"""The name of an epoch; the number is one more than its batch."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RecordedDecision:
     """A decision as the journal has it.
 
-    ``entry`` is the journal's, see :func:`sparkswarm.observe.describe.decision_json`. Journals of
-    earlier versions have only its round and its text.
+    ``entry`` has the keys of :func:`sparkswarm.observe.describe.decision_json` and ``batch``.
+    Journals of earlier versions have only the batch, the round, and ``what`` and ``reason`` as
+    text.
     """
 
     entry: Mapping[str, Any]
 
     @property
-    def batch(self) -> int | None:
-        """The batch after which it was decided."""
-        return self.entry.get("batch")
-
-    @property
-    def round(self) -> int:
-        """The round it belongs to."""
-        return int(self.entry["round"])
-
-    @property
     def kind(self) -> str | None:
-        """The value of its :class:`DecisionKind`; None in journals of earlier versions."""
+        """The value of its DecisionKind; None in journals of earlier versions."""
         return self.entry.get("kind")
-
-    @property
-    def is_change(self) -> bool:
-        """Whether it changed the plan."""
-        return bool(self.entry.get("made"))
 
     @property
     def created(self) -> list[int]:
         """The ids of the partitions that it created."""
-        changes = self.entry.get("changes", ()) if self.is_change else ()
+        changes = self.entry.get("changes", ()) if self.entry.get("made") else ()
         return [number for change in changes for number in change["created"]]
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        """(what, reason) of each change that has a reason of its own; else one pair of text."""
+        """(what, reason) of each change where the changes have reasons, else of the whole."""
         changes = self.entry.get("changes", ())
-        if changes and all("reason" in change for change in changes):
-            return [(change["what"], change["reason"]) for change in changes]
-        return [(str(self.entry["what"]), str(self.entry["reason"]))]
+        if not changes or not all("reason" in change for change in changes):
+            changes = [self.entry]
+        return [(str(each["what"]), str(each["reason"])) for each in changes]
 
 
-@dataclass(frozen=True)
-class PartitionFacts:
-    """A partition, and what is stored for it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSummary:
+    """Files of state or of recent points, of one partition or of all.
 
     Attributes
     ----------
-    partition
-        The partition.
+    refs
+        References in the manifest; several may share a file.
+    files, size
+        Distinct files and their bytes.
+    rows
+        Rows of state in the files, some of which may no longer count; or recent points,
+        estimated where a partition uses only some cells of a block.
+    first, last
+        Watermarks at which state has results to emit, or times of points, in microseconds; None
+        where there are none.
+    """
+
+    refs: int = 0
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+    first: int | None = None
+    last: int | None = None
+
+    @classmethod
+    def of_states(cls, states: Iterable[StateRef]) -> StoredSummary:
+        """Sum up state."""
+        states = list(states)
+        files = {state.file for state in states}
+        due = [state.due for state in states if state.due is not None]
+        return cls._of(len(states), files, sum(file.rows for file in files), due)
+
+    @classmethod
+    def of_blocks(cls, blocks: Iterable[BlockRef]) -> StoredSummary:
+        """Sum up recent points."""
+        blocks = list(blocks)
+        times = [time for b in blocks for time in (b.meta.oldest, b.meta.newest)]
+        points = sum(block.points for block in blocks)
+        return cls._of(len(blocks), {block.file for block in blocks}, points, times)
+
+    @classmethod
+    def _of(cls, refs: int, files: set[FileRef], rows: int, times: list[int]) -> StoredSummary:
+        return cls(
+            refs=refs,
+            files=len(files),
+            rows=rows,
+            size=sum(file.size for file in files),
+            first=min(times, default=None),
+            last=max(times, default=None),
+        )
+
+    def to_json(self, first: str, last: str) -> dict[str, Any]:
+        """Return a JSON-ready form, with the given names for the two times."""
+        return {
+            "pieces": self.refs,
+            "files": self.files,
+            "rows": self.rows,
+            "bytes": self.size,
+            first: time_text(self.first),
+            last: time_text(self.last),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """A partition and its files.
+
+    Attributes
+    ----------
     share
-        Its part of the space.
-    base, delta
-        Rows of its files; after a split the files of the whole may serve its parts.
-    size
-        Bytes of its files.
+        Its fraction of the space.
+    base_rows, delta_rows, size
+        Queries in its segments and the bytes of their files. After a split the parts use the
+        files of the whole until they are next written.
     why
-        The decision that made it, where the journal remembers it.
+        The decision that created it; None where the journal no longer has it.
     states, blocks
-        The state of queries at home in it, and its recent points.
+        State of the queries at home in it, and its recent points.
     """
 
     partition: Partition
     share: float
-    base: int
-    delta: int
+    base_rows: int
+    delta_rows: int
     size: int
     why: RecordedDecision | None
-    states: Held
-    blocks: Held
+    states: StoredSummary
+    blocks: StoredSummary
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-ready form."""
+        p, why = self.partition, self.why
+        return {
+            "id": p.id,
+            "cells": list(p.cells),
+            "share_of_space": self.share,
+            "owners": list(p.owners),
+            "tickets": list(p.tickets),
+            "parents": list(p.parents),
+            "previous_owners": list(p.previous_owners),
+            "rows": {"base": self.base_rows, "delta": self.delta_rows},
+            "bytes": self.size,
+            "states": self.states.to_json("due", "last_due"),
+            "blocks": self.blocks.to_json("oldest", "newest"),
+            "why": f"{why.entry['what']} ({why.entry['reason']})" if why else None,
+        }
 
 
-@dataclass(frozen=True)
-class Explained:
-    """A checkpoint.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointReport:
+    """What a checkpoint holds.
 
     Attributes
     ----------
     folder
-        Where it is.
+        The checkpoint's path or URI.
     facts
-        What does not change during the run.
+        Facts that never change during the run: bounds, grid, buckets.
     commit
-        What the last batch left; None before the first.
-    runs_again
+        Outcome of the last batch; None if the run never wrote its first.
+    replayable
         Batches that can run again.
-    under_way
-        A batch that began and is not done; it is running, or will when the run goes on.
+    in_progress
+        A batch that began and is not committed: it is running, or will run again.
     partitions
         The partitions of the plan, in order of id.
     stored
-        Files that are there, by folder.
+        Number of files in each folder.
     missing, damaged
-        Files that count and are not there, or have another content than they had.
+        Files that the manifest names and that are absent, or fail their checksum.
     quarantined
-        Bad rows by kind and reason.
+        Rejected rows by kind and reason.
     decisions
-        From the journal, oldest first; none where there is no journal.
+        Decisions in the journal, oldest first.
     """
 
     folder: str
     facts: Mapping[str, Any]
     commit: Commit | None
-    runs_again: tuple[int, ...]
-    under_way: int | None
-    partitions: tuple[PartitionFacts, ...]
+    replayable: tuple[int, ...]
+    in_progress: int | None
+    partitions: tuple[PartitionReport, ...]
     stored: Mapping[str, int]
     missing: tuple[str, ...]
     damaged: tuple[str, ...]
@@ -152,67 +216,78 @@ class Explained:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that counts is there, as far as was looked."""
+        """Whether no file is missing or known to be damaged."""
         return not self.missing and not self.damaged
 
     @property
-    def states(self) -> Held:
-        """The state that is kept for queries."""
-        held = self.commit.manifest.states.values() if self.commit else ()
-        return Held.of_states(state for some in held for state in some)
+    def last_batch(self) -> int | None:
+        """The last committed batch; None before the first."""
+        return self.commit.batch if self.commit and self.commit.batch > INITIAL else None
 
     @property
-    def blocks(self) -> Held:
-        """The recent points that are kept."""
-        held = self.commit.manifest.blocks.values() if self.commit else ()
-        return Held.of_blocks(kept for some in held for kept in some)
+    def event_time(self) -> str | None:
+        """The latest event time; None where events have no time."""
+        latest = self.commit.max_event_time if self.commit else 0
+        return time_text(latest) if latest > 0 else None
+
+    @property
+    def watermark(self) -> str | None:
+        """The watermark of the last batch; None where there is none."""
+        watermark = self.commit.watermark if self.commit else MIN_TIME
+        return time_text(watermark) if watermark != MIN_TIME else None
+
+    @property
+    def states(self) -> StoredSummary:
+        """State of all queries."""
+        states = self.commit.manifest.states.values() if self.commit else ()
+        return StoredSummary.of_states(state for some in states for state in some)
+
+    @property
+    def blocks(self) -> StoredSummary:
+        """All recent points."""
+        blocks = self.commit.manifest.blocks.values() if self.commit else ()
+        return StoredSummary.of_blocks(block for some in blocks for block in some)
 
     def files(self, folder: str) -> dict[str, tuple[int, int, int]]:
-        """Return files, rows and bytes with queries that count, of bases and of deltas."""
-        found: dict[str, tuple[int, int, int]] = {}
+        """Return files, rows and bytes of the bases and deltas that the manifest names."""
         if self.commit is None:
-            return found
+            return {}
         manifest = self.commit.manifest
-        pieces = [piece.files for pieces in manifest.partitions.values() for piece in pieces]
-        pairs: Iterable[SegmentFiles] = pieces if folder == "segments" else manifest.ledger
-        pairs = list(pairs)
-        for kind in ("base", "delta"):
-            refs = {ref for pair in pairs if (ref := getattr(pair, kind)) is not None}
-            found[kind] = (len(refs), sum(r.rows for r in refs), sum(r.size for r in refs))
-        return found
+        segments = [ref.files for refs in manifest.partitions.values() for ref in refs]
+        pairs = segments if folder == "segments" else manifest.ledger
+        return {kind: _sums({getattr(pair, kind) for pair in pairs}) for kind in ("base", "delta")}
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-ready form."""
         commit = self.commit
-        plan = commit.plan if commit else None
+        plan = commit and {
+            "version": commit.plan.version,
+            "executors": commit.plan.executors,
+            "partitions": [partition.to_json() for partition in self.partitions],
+        }
+        files = {
+            folder: {
+                "stored": self.stored[folder],
+                **{
+                    kind: dict(zip(("files", "rows", "bytes"), sums, strict=True))
+                    for kind, sums in self.files(folder).items()
+                },
+            }
+            for folder in QUERY_FOLDERS
+        }
         return {
             "checkpoint": self.folder,
             **self.facts,
-            "last_batch": commit.batch if commit and commit.batch > INITIAL else None,
-            "clock": event_time(commit),
-            "watermark": watermark(commit),
-            "under_way": self.under_way,
-            "runs_again": list(self.runs_again),
-            "plan": None
-            if plan is None
-            else {
-                "version": plan.version,
-                "executors": plan.executors,
-                "partitions": [_partition_json(facts) for facts in self.partitions],
-            },
+            "last_batch": self.last_batch,
+            "clock": self.event_time,
+            "watermark": self.watermark,
+            "under_way": self.in_progress,
+            "runs_again": list(self.replayable),
+            "plan": plan,
             "manifest": commit.manifest.version if commit else None,
-            "files": {
-                folder: {
-                    "stored": self.stored[folder],
-                    **{
-                        kind: {"files": files, "rows": rows, "bytes": size}
-                        for kind, (files, rows, size) in self.files(folder).items()
-                    },
-                }
-                for folder in OF_QUERIES
-            },
-            "states": {"stored": self.stored["states"], **_states_json(self.states)},
-            "blocks": {"stored": self.stored["blocks"], **_blocks_json(self.blocks)},
+            "files": files,
+            "states": {"stored": self.stored["states"], **self.states.to_json("due", "last_due")},
+            "blocks": {"stored": self.stored["blocks"], **self.blocks.to_json("oldest", "newest")},
             "missing": list(self.missing),
             "damaged": list(self.damaged),
             "quarantined": [
@@ -223,143 +298,108 @@ class Explained:
         }
 
 
-def explain_checkpoint(folder: str, verify: bool = False) -> Explained:
-    """Read what a checkpoint says.
+def explain_checkpoint(folder: str, verify: bool = False) -> CheckpointReport:
+    """Read a checkpoint.
 
     Parameters
     ----------
     folder
         The checkpoint, a local path or a URI.
     verify
-        Read every file that counts and compare its checksum; otherwise only see that it is
-        there.
+        Read every file that the manifest names and compare its checksum; otherwise only check
+        that it exists.
 
     Raises
     ------
     StoreError
         If it is no checkpoint, is damaged beyond reading, or was written in another format.
     """
-    found = _explained(folder, verify)
-    while not found.is_whole:
-        again = _explained(folder, verify)
-        # What a run that goes on needs no longer, it deletes.
-        if again.commit == found.commit:
+    report = _read(folder, verify)
+    while not report.is_whole:
+        again = _read(folder, verify)
+        # A running stream deletes files that it no longer needs.
+        if again.commit == report.commit:
             break
-        found = again
-    return found
+        report = again
+    return report
 
 
-def _explained(folder: str, verify: bool) -> Explained:
+def _read(folder: str, verify: bool) -> CheckpointReport:
     root = str(local_path(folder) or folder.rstrip("/"))
     files = Files(f"{root}/swarm")
     epochs = Epochs(files, keep=0)
     if epochs.run_fact("format") is None:
         raise StoreError(_no_checkpoint(root))
-    epochs.check_run({})  # refuses another format
-    facts = {name: epochs.run_fact(name) for name in ("bounds", "grid", "buckets")}
+    epochs.check_run({})  # rejects another format
     commit = epochs.last_commit()
-    begun = _batches(files, "epochs")
-    done = commit.batch if commit else INITIAL - 1
-    decisions = _decisions(root)
+    records = (RECORD.fullmatch(name) for name in files.names("epochs"))
+    begun = [int(match[1]) - 1 for match in records if match]
+    is_open = begun and (commit is None or begun[-1] > commit.batch)
+    decisions = tuple(_decisions(root))
     refs = sorted(commit.manifest.files() if commit else (), key=lambda ref: ref.name)
-    stored = {folder: files.names(folder) for folder in (*OF_QUERIES, *HELD)}
-    there = {name for names in stored.values() for name in names}
-    return Explained(
+    stored = {folder: files.names(folder) for folder in (*QUERY_FOLDERS, *OTHER_FOLDERS)}
+    present = {name for names in stored.values() for name in names}
+    return CheckpointReport(
         folder=root,
-        facts=facts,
+        facts={name: epochs.run_fact(name) for name in ("bounds", "grid", "buckets")},
         commit=commit,
-        runs_again=tuple(batch for batch in begun if batch > INITIAL),
-        under_way=begun[-1] if begun and begun[-1] > done else None,
-        partitions=_partitions(commit, decisions) if commit else (),
+        replayable=tuple(batch for batch in begun if batch > INITIAL),
+        in_progress=begun[-1] if is_open else None,
+        partitions=tuple(_partitions(commit, decisions)) if commit else (),
         stored={name: len(names) for name, names in stored.items()},
-        missing=tuple(ref.name for ref in refs if ref.name not in there),
-        damaged=tuple(_damaged(files, [r for r in refs if r.name in there])) if verify else (),
+        missing=tuple(ref.name for ref in refs if ref.name not in present),
+        damaged=tuple(_damaged(files, [r for r in refs if r.name in present])) if verify else (),
         quarantined=_quarantined(files),
         decisions=decisions,
     )
 
 
-def event_time(commit: Commit | None) -> str | None:
-    """Return the latest event time as text; None where events have no time."""
-    return None if commit is None or commit.max_event_time <= 0 else when(commit.max_event_time)
-
-
-def watermark(commit: Commit | None) -> str | None:
-    """Return the watermark of the last batch as text; None where there is none."""
-    return None if commit is None or commit.watermark == NO_WATERMARK else when(commit.watermark)
+def time_text(time: int | None) -> str | None:
+    """Return microseconds since 1970 as ISO 8601, or as a number if outside the calendar."""
+    if time is None:
+        return None
+    try:
+        return datetime.fromtimestamp(time // 1_000_000, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return str(time)
 
 
 def _no_checkpoint(root: str) -> str:
     path = local_path(root)
+    advice = "give the folder that the run has as its checkpoint"
     if path is not None and not path.exists():
-        return f"{root} does not exist; give the folder that the run has as its checkpoint"
+        return f"{root} does not exist; {advice}"
     if path is not None and (path / "run.json").exists():
         return f"{root} is a part of a checkpoint; give the folder above it, {path.parent}"
-    return (
-        f"{root} is not a checkpoint of sparkswarm: it has no swarm/run.json; give the folder "
-        "that the run has as its checkpoint"
-    )
+    return f"{root} is not a checkpoint of sparkswarm: it has no swarm/run.json; {advice}"
 
 
-def _batches(files: Files, folder: str) -> list[int]:
-    found = (RECORD.fullmatch(name) for name in files.names(folder))
-    return [int(match[1]) - 1 for match in found if match]
+def _sums(files: Iterable[FileRef | None]) -> tuple[int, int, int]:
+    """Return the number of files, their rows and their bytes."""
+    some = [file for file in files if file]
+    return len(some), sum(file.rows for file in some), sum(file.size for file in some)
 
 
-def _partitions(
-    commit: Commit, decisions: tuple[RecordedDecision, ...]
-) -> tuple[PartitionFacts, ...]:
+def _partitions(commit: Commit, decisions: Iterable[RecordedDecision]) -> Iterator[PartitionReport]:
     plan, manifest = commit.plan, commit.manifest
-    made_by = {number: decision for decision in decisions for number in decision.created}
-    found = []
+    created_by = {number: decision for decision in decisions for number in decision.created}
     for partition in plan.partitions:
-        pairs = [piece.files for piece in manifest.partitions.get(partition.id, ())]
-        bases = {pair.base for pair in pairs if pair.base}
-        deltas = {pair.delta for pair in pairs if pair.delta}
-        found.append(
-            PartitionFacts(
-                partition,
-                partition.cells.area / plan.grid.cells.area,
-                sum(ref.rows for ref in bases),
-                sum(ref.rows for ref in deltas),
-                sum(ref.size for ref in bases | deltas),
-                made_by.get(partition.id),
-                Held.of_states(manifest.states.get(partition.id, ())),
-                Held.of_blocks(manifest.blocks.get(partition.id, ())),
-            )
+        pairs = [ref.files for ref in manifest.partitions.get(partition.id, ())]
+        _, base_rows, base_size = _sums({pair.base for pair in pairs})
+        _, delta_rows, delta_size = _sums({pair.delta for pair in pairs})
+        yield PartitionReport(
+            partition=partition,
+            share=partition.cells.area / plan.grid.cells.area,
+            base_rows=base_rows,
+            delta_rows=delta_rows,
+            size=base_size + delta_size,
+            why=created_by.get(partition.id),
+            states=StoredSummary.of_states(manifest.states.get(partition.id, ())),
+            blocks=StoredSummary.of_blocks(manifest.blocks.get(partition.id, ())),
         )
-    return tuple(found)
 
 
-def _partition_json(facts: PartitionFacts) -> dict[str, Any]:
-    p = facts.partition
-    return {
-        "id": p.id,
-        "cells": list(p.cells),
-        "share_of_space": facts.share,
-        "owners": list(p.owners),
-        "tickets": list(p.tickets),
-        "parents": list(p.parents),
-        "previous_owners": list(p.previous_owners),
-        "rows": {"base": facts.base, "delta": facts.delta},
-        "bytes": facts.size,
-        "states": _states_json(facts.states),
-        "blocks": _blocks_json(facts.blocks),
-        "why": None
-        if facts.why is None
-        else f"{facts.why.entry['what']} ({facts.why.entry['reason']})",
-    }
-
-
-def _states_json(held: Held) -> dict[str, Any]:
-    return held.to_json("due", "last_due")
-
-
-def _blocks_json(held: Held) -> dict[str, Any]:
-    return held.to_json("oldest", "newest")
-
-
-def _damaged(files: Files, refs: Iterable[FileRef]) -> Iterable[str]:
+def _damaged(files: Files, refs: Iterable[FileRef]) -> Iterator[str]:
     for ref in refs:
         try:
             files.map(ref)
@@ -368,13 +408,11 @@ def _damaged(files: Files, refs: Iterable[FileRef]) -> Iterable[str]:
 
 
 def _quarantined(files: Files) -> dict[tuple[str, str], int]:
-    """Count the bad rows; only two columns are read."""
+    """Count rejected rows; only two columns are read."""
     path = local_path(files.root)
-    system: fs.FileSystem
-    if path is not None:
-        system, root = fs.LocalFileSystem(), str(path)
-    else:
-        system, root = fs.FileSystem.from_uri(files.root)
+    system, root = (
+        fs.FileSystem.from_uri(files.root) if path is None else (fs.LocalFileSystem(), str(path))
+    )
     selector = fs.FileSelector(f"{root}/{QUARANTINE}", recursive=True, allow_not_found=True)
     names = [info.path for info in system.get_file_info(selector) if info.extension == "parquet"]
     counts: Counter[tuple[str, str]] = Counter()
@@ -388,17 +426,15 @@ def _quarantined(files: Files) -> dict[tuple[str, str], int]:
     return dict(counts)
 
 
-def _decisions(root: str) -> tuple[RecordedDecision, ...]:
-    """Return the decisions of the journal; entries that are not decisions are skipped."""
+def _decisions(root: str) -> Iterator[RecordedDecision]:
+    """Yield the decisions of the journal; other entries are skipped."""
     path = local_path(root)
     if path is None:
-        return ()
-    found: list[RecordedDecision] = []
-    chunk = journal.read(Path(path) / journal.IN_CHECKPOINT)
+        return
+    chunk = journal.read(path / journal.IN_CHECKPOINT)
     while chunk.lines:
         for entry in chunk.entries():
             is_decision = entry.pop("entry", None) == "decision"
             if is_decision and {"round", "what", "reason"} <= entry.keys():
-                found.append(RecordedDecision({"batch": None, **entry}))
+                yield RecordedDecision({"batch": None, **entry})
         chunk = journal.read(path / journal.IN_CHECKPOINT, chunk.stop)
-    return tuple(found)

@@ -105,12 +105,12 @@ def explain(
     Exit code 1 if it is no checkpoint or a damaged one.
     """
     from sparkswarm.observe.checkpoint import explain_checkpoint
-    from sparkswarm.observe.tables import shown
+    from sparkswarm.observe.tables import render
 
     with explained():
         found = explain_checkpoint(checkpoint, verify)
     if json_to != "-":
-        for part in shown(found, partitions, decisions):
+        for part in render(found, partitions, decisions):
             people.print(part, highlight=False)
     write_json(json_to, found.to_json())
     if not found.is_whole:
