@@ -9,7 +9,6 @@ from .support.imports import modules
 
 TWICE: set[str] = {
     "Answer",
-    "Asked",
     "Dealt",
     "Demand",
     "Fault",

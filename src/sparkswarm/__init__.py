@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from sparkswarm.apps.aggregates.application import Aggregates
     from sparkswarm.apps.application import (
         Application,
-        Moment,
         PairFunction,
         Pairs,
         Stateful,
         StateUpdate,
+        Watermarks,
     )
     from sparkswarm.apps.subscriptions.application import Subscriptions
     from sparkswarm.spark.columns import PointColumns, QueryColumns
@@ -55,7 +55,6 @@ __all__ = [
     "InputError",
     "MemorySink",
     "MissingExtraError",
-    "Moment",
     "NoopSink",
     "PairFunction",
     "Pairs",
@@ -73,6 +72,7 @@ __all__ = [
     "Swarm",
     "SwarmConfig",
     "Tumbling",
+    "Watermarks",
     "WorkloadError",
     "__version__",
     "check_session",
@@ -89,11 +89,11 @@ _LAZY = {
         "apps.aggregates.application": ("Aggregates",),
         "apps.application": (
             "Application",
-            "Moment",
             "PairFunction",
             "Pairs",
             "StateUpdate",
             "Stateful",
+            "Watermarks",
         ),
         "apps.subscriptions.application": ("Subscriptions",),
         "spark.columns": ("PointColumns", "QueryColumns"),
@@ -111,6 +111,7 @@ _LAZY = {
 _RENAMED: dict[str, str] = {
     "Advanced": "StateUpdate",
     "Each": "PairFunction",
+    "Moment": "Watermarks",
     "Size": "Bytes",
 }
 """Public names of earlier versions, and what they are called now."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sparkswarm.apps.aggregates.specs import AGGREGATES, QUERY_COLUMNS, Measure
 from sparkswarm.apps.aggregates.windows import result_schema
-from sparkswarm.apps.application import NO_WATERMARK, Moment, Pairs
+from sparkswarm.apps.application import NO_WATERMARK, Pairs, Watermarks
 from sparkswarm.geometry import CellRect
 
 from ..support.strategies import grid_of
@@ -212,7 +212,7 @@ class Step(NamedTuple):
     queries: dict[int, Query]
     gone: frozenset[int]
     points: list[Point]
-    moment: Moment
+    watermarks: Watermarks
     results: list[dict[str, Any]]
     late: int
 
@@ -242,7 +242,7 @@ def steps(queries: dict[int, Query], batches: list[Batch]) -> Iterator[Step]:
                     results.append(row)
             matched = [p for p in batch.points if key in p.matches]
             late += sum(max(ends(p)) <= watermark for p in matched)
-        yield Step(queries, gone, batch.points, Moment(before, watermark), results, late)
+        yield Step(queries, gone, batch.points, Watermarks(before, watermark), results, late)
         history += [(watermark, number, p) for p in batch.points]
         before = watermark
         watermark = max(watermark, -20) + batch.passes

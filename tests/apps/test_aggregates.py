@@ -17,10 +17,10 @@ from sparkswarm.apps.aggregates.specs import QUERY_COLUMNS
 from sparkswarm.apps.application import (
     NO_WATERMARK,
     Application,
-    Moment,
     PairFunction,
     Pairs,
     Stateful,
+    Watermarks,
 )
 from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.errors import ConfigError, InputError
@@ -57,14 +57,14 @@ def collected(app: Aggregates, queries: dict[int, Query], points: list[Point]) -
     pairs = pairs_of(queries, points)
     if built is None:
         assert not queries
-        return app.advance([], [], Moment(NO_WATERMARK, NO_WATERMARK)).state
+        return app.advance([], [], Watermarks(NO_WATERMARK, NO_WATERMARK)).state
     assert app.match(built, points_table(points), pairs).all()
     assert app.collects(built).all()
     return app.collect(built, points_table(points), pairs)
 
 
 class Places:
-    """State as the engine keeps it: tables by cells, moved and divided, looked at when due."""
+    """PaneTable as the engine keeps it: tables by cells, moved and divided, looked at when due."""
 
     def __init__(self, rng: random.Random, appends: bool) -> None:
         self._rng = rng
@@ -74,7 +74,9 @@ class Places:
     def forget(self, gone: frozenset[int]) -> None:
         self._tables = [(without(table, gone), due) for table, due in self._tables]
 
-    def advance(self, new: list[pa.Table], moment: Moment) -> tuple[list[dict[str, Any]], int]:
+    def advance(
+        self, new: list[pa.Table], watermarks: Watermarks
+    ) -> tuple[list[dict[str, Any]], int]:
         """Return what is told, by all cells together, and how many points were late."""
         told, late, tables = [], 0, []
         for cells in halves(GRID.cells, self._rng):
@@ -83,12 +85,12 @@ class Places:
             fresh = [of_cells(table, cells) for table in self._rng.sample(new, len(new))]
             if self._rng.random() < 0.5:
                 fresh = [APP.combine(fresh)]
-            is_due = any(due is not None and due <= moment.watermark for _, due in mine)
+            is_due = any(due is not None and due <= watermarks.current for _, due in mine)
             joins = is_due or not self._appends or self._rng.random() < 0.2
-            result = APP.advance([table for table, _ in mine] if joins else [], fresh, moment)
+            result = APP.advance([table for table, _ in mine] if joins else [], fresh, watermarks)
             told += listed(result.summaries)
             late += result.late
-            assert result.due is None or result.due > moment.watermark
+            assert result.due is None or result.due > watermarks.current
             assert (result.due is None) == (result.state.num_rows == 0)
             tables += [(stored(result.state), result.due), *([] if joins else mine)]
         self._tables = tables
@@ -109,7 +111,7 @@ def test_windows_give_what_a_plain_look_gives_however_state_lies(appends, querie
         places.forget(step.gone)
         lots = divided(step.points, 3, rng)
         told, late = places.advance(
-            [collected(APP, step.queries, lot) for lot in lots], step.moment
+            [collected(APP, step.queries, lot) for lot in lots], step.watermarks
         )
         assert comparable(told) == comparable(step.results)
         assert late == step.late
@@ -149,8 +151,8 @@ def kept_of(app: Aggregates, built: Any, points: pa.Table, pairs: Pairs) -> Pair
 
 
 def told_of(app: Aggregates, state: pa.Table) -> list[dict[str, Any]]:
-    first = app.advance([], [state], Moment(NO_WATERMARK, NO_WATERMARK))
-    return app.advance([first.state], [], Moment(NO_WATERMARK, FAR)).summaries.to_pylist()
+    first = app.advance([], [state], Watermarks(NO_WATERMARK, NO_WATERMARK))
+    return app.advance([first.state], [], Watermarks(NO_WATERMARK, FAR)).summaries.to_pylist()
 
 
 def test_where_all_ask_for_points_in_rectangles_there_is_nothing_to_build():
@@ -178,7 +180,7 @@ def test_collecting_nothing_is_a_state_without_rows():
     nothing = APP.collect(built, some_points(load=[1]), Pairs(*np.empty((2, 0), np.int64)))
     assert nothing.num_rows == 0
     assert APP.combine([nothing, nothing]).num_rows == 0
-    told = APP.advance([nothing], [nothing], Moment(0, FAR))
+    told = APP.advance([nothing], [nothing], Watermarks(0, FAR))
     assert (told.summaries.num_rows, told.state.num_rows, told.late, told.due) == (0, 0, 0, None)
     assert told.summaries.schema == APP.summary_schema
 
@@ -187,7 +189,7 @@ def test_late_points_are_told_of_and_what_is_due_is_named():
     built = APP.build(asking(COUNTING))
     points = some_points(load=[0, 0]).set_column(0, "time", pa.array([3, 25], pa.int64()))
     state = APP.collect(built, points, crossed(2, 1))
-    told = APP.advance([], [state], Moment(0, 12))
+    told = APP.advance([], [state], Watermarks(0, 12))
     assert (told.late, told.due, told.state.num_rows) == (1, 30, 1)
 
 
@@ -286,10 +288,13 @@ def test_queries_are_refused_with_a_reason():
     reasons = app.reject(asking(*rows, **subscribing(*wheres)))
     null = "a query needs an aggregate and a window, one is null"
     assert reasons[:5] == [None, None, null, null, null]
-    assert reasons[5] == "'sum(speed)' is about a column that is not aggregated; there are load"
+    assert (
+        reasons[5]
+        == "'sum(speed)' names a column that cannot be aggregated; those that can are: load"
+    )
     # What the application within says comes first.
     assert reasons[6] == reasons[7] == "where: expected a literal at 7"
-    assert reasons[8].startswith("'nonsense' is no aggregate")
+    assert reasons[8].startswith("'nonsense' is not an aggregate")
 
 
 def test_nothing_is_refused_of_no_queries():
@@ -339,7 +344,7 @@ def test_points_that_will_not_do_are_refused(columns, schema, message):
 def test_before_it_is_prepared_it_cannot_serve():
     app = Aggregates(["load"])
     for use in (lambda: app.summary_schema, lambda: app.build(asking(COUNTING))):
-        with pytest.raises(ConfigError, match="not known yet: see bind"):
+        with pytest.raises(ConfigError, match="not known before bind"):
             use()
 
 

@@ -37,16 +37,16 @@ def put_together(parts):
     """Add up the sums of several lots, row by row."""
     if not parts:
         return Sums.zero(ROWS)
-    stacked = Sums.joined(parts)
+    stacked = Sums.concat(parts)
     order = np.arange(ROWS * len(parts)).reshape(-1, ROWS).T.ravel()
     starts = np.arange(ROWS) * len(parts)
     return stacked.take(order).added(starts, starts + len(parts))
 
 
 def assert_same(a, b):
-    assert a.place == b.place
+    assert a.exponent == b.exponent
     np.testing.assert_array_equal(a.digits, b.digits)
-    np.testing.assert_array_equal(a.strange, b.strange)
+    np.testing.assert_array_equal(a.nonfinite, b.nonfinite)
 
 
 def rounded(exact):

@@ -129,22 +129,15 @@ NO_WATERMARK = -(2**63)
 """The watermark before the first event: no point is late, no window closes."""
 
 
-class Moment(NamedTuple):
-    """Where a batch stands in event time, in microseconds.
+class Watermarks(NamedTuple):
+    """The watermarks of a batch and of the one before it, in microseconds of event time.
 
-    The watermark of a batch is the latest time seen in earlier batches, less the delay. It is
-    fixed before the batch runs, and never goes back.
-
-    Attributes
-    ----------
-    before
-        The watermark of the batch before.
-    watermark
-        That of this batch.
+    The watermark of a batch is the latest event time of earlier batches, less
+    :attr:`Stateful.watermark_delay`. It is fixed before the batch runs, and never decreases.
     """
 
-    before: int
-    watermark: int
+    previous: int
+    current: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +215,7 @@ class Stateful(Application):
 
     @abstractmethod
     def advance(
-        self, state: Sequence[pa.Table], new: Sequence[pa.Table], moment: Moment
+        self, state: Sequence[pa.Table], new: Sequence[pa.Table], watermarks: Watermarks
     ) -> StateUpdate:
         """Apply a batch to the state of some queries.
 
@@ -232,8 +225,8 @@ class Stateful(Application):
             The state so far; may be empty.
         new
             What :meth:`collect` returned in this batch; may be empty.
-        moment
-            Where the batch stands in time.
+        watermarks
+            Those of this batch and of the one before.
         """
 
     def combine(self, tables: Sequence[pa.Table]) -> pa.Table:

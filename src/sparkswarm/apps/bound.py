@@ -22,7 +22,7 @@ from pyspark import cloudpickle
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sparkswarm.apps.application import Application, Moment, Pairs, Stateful, StateUpdate
+from sparkswarm.apps.application import Application, Pairs, Stateful, StateUpdate, Watermarks
 from sparkswarm.errors import ApplicationError, ConfigError
 from sparkswarm.geometry import Grid
 from sparkswarm.store.queries import DETAILS, OPERATION_COLUMNS, PLAIN_NAMES, Queries
@@ -167,12 +167,12 @@ class BoundApplication:
         return _checked(self.application, "collect", found)
 
     def advance(
-        self, state: Sequence[pa.Table], new: Sequence[pa.Table], moment: Moment
+        self, state: Sequence[pa.Table], new: Sequence[pa.Table], watermarks: Watermarks
     ) -> StateUpdate:
         """Let the application make of state what a batch makes of it."""
         assert self.stateful is not None
         with user_code(self.application, "advance"):
-            told = self.stateful.advance(state, new, moment)
+            told = self.stateful.advance(state, new, watermarks)
             summaries = told.summaries.cast(self.stateful.summary_schema)
         state = _checked(self.application, "advance", told.state)
         return replace(told, summaries=summaries, state=state)

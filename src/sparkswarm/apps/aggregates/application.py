@@ -1,8 +1,8 @@
-"""Continuous aggregates as an application: queries that ask for numbers instead of points.
+"""Continuous aggregates: queries that ask for numbers by window instead of points.
 
-Owns the class; what is asked is read in :mod:`sparkswarm.apps.aggregates.specs`, what is known
-of it is in :mod:`sparkswarm.apps.aggregates.panes`, and what windows are and when they close in
-:mod:`sparkswarm.apps.aggregates.windows`.
+Owns the application. What queries ask for is parsed in :mod:`sparkswarm.apps.aggregates.specs`,
+their state is in :mod:`sparkswarm.apps.aggregates.panes`, and what windows are and when they close
+in :mod:`sparkswarm.apps.aggregates.windows`.
 """
 
 from __future__ import annotations
@@ -12,48 +12,47 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkswarm.apps.aggregates.panes import State
+from sparkswarm.apps.aggregates.panes import PaneTable
 from sparkswarm.apps.aggregates.specs import (
     QUERY_COLUMNS,
-    Asked,
+    AggregateSpecs,
     Measure,
     measures_of,
-    refusals,
+    rejections,
 )
-from sparkswarm.apps.aggregates.windows import advance, next_end, partials, result_schema
-from sparkswarm.apps.application import Application, Moment, Pairs, Stateful, StateUpdate
+from sparkswarm.apps.aggregates.windows import advance, collect_panes, next_due, result_schema
+from sparkswarm.apps.application import Application, Pairs, Stateful, StateUpdate, Watermarks
+from sparkswarm.compiled import BoolArray, LongArray
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.window.durations import microseconds
 
 
 class _Built(NamedTuple):
-    """Some queries prepared.
+    """Queries prepared for matching.
 
     Attributes
     ----------
-    asked
-        What those that ask for aggregates ask.
-    place
-        For each query its place in ``asked``, -1 where it asks for points.
+    specs
+        What the queries with aggregates ask for.
+    position
+        For each query its row in ``specs``, -1 if it asks for points.
     inner
-        What the application within made of them.
+        What the inner application built.
     """
 
-    asked: Asked
-    place: npt.NDArray[np.int64]
+    specs: AggregateSpecs
+    position: LongArray
     inner: Any
 
 
 class Aggregates(Stateful):
-    """Count, sum, mean, min and max of the points that a query matches, by window of time.
+    """Count, sum, mean, min and max of the points that a query matches, by window of event time.
 
-    A query has the columns ``aggregate``, ``window`` and ``slide``; see
-    docs/reference/queries.md. One without an aggregate is a continuous query like any other: its
-    matches are results.
+    Queries have the columns ``aggregate``, ``window`` and ``slide``; see docs/reference/queries.md.
+    A query in which all three are null is a plain continuous query: its matches are results.
 
     Parameters
     ----------
@@ -62,10 +61,9 @@ class Aggregates(Stateful):
     watermark_delay
         How long to wait for points that come late, such as ``"10 seconds"``.
     of
-        The application that decides which points match a query; without one, those in its
-        rectangle do.
+        The application that decides which points match a query; by default all in its rectangle.
     delay
-        The earlier name of ``watermark_delay``, not accepted any more.
+        Not accepted any more: the earlier name of ``watermark_delay``.
     """
 
     append_only = True
@@ -95,22 +93,22 @@ class Aggregates(Stateful):
         self.point_columns = tuple(dict.fromkeys([*columns, *(of.point_columns if of else ())]))
 
     def bind(self, points: pa.Schema) -> Aggregates:
-        """Find out which columns hold whole numbers."""
+        """Look up which of the columns hold integers."""
         if "time" not in points.names:
             raise InputError(
-                "aggregates need to know when points happened; say which column has it with "
+                "aggregates need the event time of points; name its column with "
                 "PointColumns(time=...)"
             )
-        known = copy.copy(self)
-        known._measures = measures_of(points, self.columns)
-        known.of = self.of.bind(points) if self.of else None
-        return known
+        bound = copy.copy(self)
+        bound._measures = measures_of(points, self.columns)
+        bound.of = self.of.bind(points) if self.of else None
+        return bound
 
     @property
     def measures(self) -> tuple[Measure, ...]:
         """The columns that can be aggregated, with their types."""
         if self._measures is None:
-            raise ConfigError("the columns of the points are not known yet: see bind")
+            raise ConfigError("the columns of the points are not known before bind is called")
         return self._measures
 
     @property
@@ -119,64 +117,63 @@ class Aggregates(Stateful):
         return result_schema(self.measures)
 
     def reject(self, queries: pa.Table) -> list[str | None]:
-        """Refuse aggregates that cannot be read, and what the application within refuses."""
-        reasons: list[str | None] = [None] * queries.num_rows
-        if self.of is not None:
-            reasons = list(self.of.reject(queries))
-        asking = self._asking(queries)
-        own = refusals(queries.filter(pa.array(asking)), self.measures)
-        for i, reason in zip(np.flatnonzero(asking).tolist(), own, strict=True):
+        """Reject aggregates that cannot be parsed, and what the inner application rejects."""
+        inner = self.of.reject(queries) if self.of else super().reject(queries)
+        reasons = list(inner)
+        has_aggregate = self._has_aggregate(queries)
+        own = rejections(queries.filter(pa.array(has_aggregate)), self.measures)
+        for i, reason in zip(np.flatnonzero(has_aggregate).tolist(), own, strict=True):
             reasons[i] = reasons[i] or reason
         return reasons
 
     def build(self, queries: pa.Table) -> _Built | None:
-        """Read what queries ask; None where all ask for points in their rectangles."""
-        asking = self._asking(queries)
+        """Parse the aggregates; None if all queries ask for the points in their rectangles."""
+        has_aggregate = self._has_aggregate(queries)
         inner = self.of.build(queries) if self.of else None
-        if inner is None and not asking.any():
+        if inner is None and not has_aggregate.any():
             return None
-        place = np.where(asking, np.cumsum(asking) - 1, -1)
-        return _Built(Asked.read(queries.filter(pa.array(asking)), self.measures), place, inner)
+        specs = AggregateSpecs.parse(queries.filter(pa.array(has_aggregate)), self.measures)
+        return _Built(specs, np.where(has_aggregate, np.cumsum(has_aggregate) - 1, -1), inner)
 
-    def match(self, built: _Built, points: pa.Table, pairs: Pairs) -> npt.NDArray[np.bool_]:
-        """Let the application within decide; without one all pairs match."""
+    def match(self, built: _Built, points: pa.Table, pairs: Pairs) -> BoolArray:
+        """Let the inner application decide; without one all pairs match."""
         if self.of is None or built.inner is None:
             return np.ones(len(pairs.points), bool)
         return self.of.match(built.inner, points, pairs)
 
-    def collects(self, built: _Built) -> npt.NDArray[np.bool_]:
-        """Say which queries ask for aggregates."""
-        return built.place >= 0
+    def collects(self, built: _Built) -> BoolArray:
+        """Return which queries have aggregates."""
+        return built.position >= 0
 
     def collect(self, built: _Built, points: pa.Table, pairs: Pairs) -> pa.Table:
-        """Add up the points of each query and pane."""
-        asked = Pairs(pairs.points, built.place[pairs.queries])
-        return partials(built.asked, asked, points, self.measures).to_table()
+        """Aggregate the points of each query and pane."""
+        matched = Pairs(pairs.points, built.position[pairs.queries])
+        return collect_panes(built.specs, matched, points, self.measures).to_table()
 
     def combine(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Add up panes that are in several tables."""
-        return self._joined(tables).to_table()
+        """Merge panes that are in several tables."""
+        return self._merge(tables).to_table()
 
     def advance(
-        self, state: Sequence[pa.Table], new: Sequence[pa.Table], moment: Moment
+        self, state: Sequence[pa.Table], new: Sequence[pa.Table], watermarks: Watermarks
     ) -> StateUpdate:
-        """Close the windows that are due and take in what is new."""
-        results, kept, late = advance(self._joined(state), self._joined(new), moment)
+        """Close the windows that are due, then merge the new points."""
+        results, panes, late = advance(self._merge(state), self._merge(new), watermarks)
         return StateUpdate(
             summaries=results,
-            state=kept.to_table(),
+            state=panes.to_table(),
             late=late,
-            due=next_end(kept, moment.watermark),
+            due=next_due(panes, watermarks.current),
         )
 
-    def _joined(self, tables: Sequence[pa.Table]) -> State:
-        states = [State.from_table(table, self.measures) for table in tables]
-        return State.joined(states) if states else State.empty(self.measures)
+    def _merge(self, tables: Sequence[pa.Table]) -> PaneTable:
+        states = [PaneTable.from_table(table, self.measures) for table in tables]
+        return PaneTable.merge(states) if states else PaneTable.empty(self.measures)
 
     @staticmethod
-    def _asking(queries: pa.Table) -> npt.NDArray[np.bool_]:
-        """Say which queries ask for aggregates, or at least use a column that is about them."""
-        asking = np.zeros(queries.num_rows, bool)
+    def _has_aggregate(queries: pa.Table) -> BoolArray:
+        """Return which queries use at least one of the columns of aggregates."""
+        found = np.zeros(queries.num_rows, bool)
         for name in QUERY_COLUMNS:
-            asking |= pc.is_valid(queries.column(name)).to_numpy(zero_copy_only=False)
-        return asking
+            found |= pc.is_valid(queries.column(name)).to_numpy(zero_copy_only=False)
+        return found

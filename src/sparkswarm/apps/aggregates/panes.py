@@ -1,9 +1,9 @@
-"""The state of aggregate queries: what is known of each pane of each query.
+"""The state of aggregate queries: one row for each pane of each query.
 
-Owns the columns, how states are put together, and how they are stored; what a pane
-is for, and when it becomes part of a result, is in :mod:`sparkswarm.apps.aggregates.windows`. A
-state is the same, to the last bit, in whichever order and from whichever parts it was put together.
-To divide one is to filter its table.
+Owns the columns of the state, how tables of it are merged, and how they are stored. What a pane is
+for and when it becomes part of a result is in :mod:`sparkswarm.apps.aggregates.windows`. Merging
+gives the same result, to the last bit, in whatever order and from whatever parts. To divide a
+state is to filter its table.
 """
 
 from __future__ import annotations
@@ -18,31 +18,38 @@ import pyarrow as pa
 
 from sparkswarm.apps.aggregates.exact_sums import Sums
 from sparkswarm.apps.aggregates.specs import Measure
-from sparkswarm.compiled import LongArray
+from sparkswarm.compiled import BoolArray, LongArray
 
 Positions = npt.NDArray[np.intp]
-Rows = Positions | npt.NDArray[np.bool_]
+Rows = Positions | BoolArray
+
+KEY_COLUMNS = ("id", "length", "slide", "asked", "home", "start")
+"""How the arrays of :class:`Panes` are called in a stored table.
+
+The other columns are ``points`` and, for measure number i, ``counts{i}``, ``minimum{i}``,
+``maximum{i}``, ``digits{i}`` and ``strange{i}``; ``place{i}`` is in the schema's metadata.
+"""
 
 
 class Panes(NamedTuple):
-    """Which pane of which query each row is about; what makes two rows one.
+    """The pane of a query that each row is about: the key of a row.
 
-    The first five are those of :class:`~sparkswarm.apps.aggregates.specs.Asked`: a state stands
-    for itself, whatever has become of its query.
+    The first five are those of :class:`~sparkswarm.apps.aggregates.specs.AggregateSpecs`, so that
+    a state can be read without its queries.
     """
 
     ids: LongArray
     length: LongArray
     slide: LongArray
-    asked: LongArray
+    aggregate_bits: LongArray
     home: LongArray
     start: LongArray
 
 
 class Values(NamedTuple):
-    """What each row knows of one measure: of values that are not null, if its query asks.
+    """The values of one measure that are not null, aggregated per row.
 
-    NaN counts as larger than any number, as in Spark.
+    Empty for queries that don't ask for the measure. NaN is larger than any number, as in Spark.
     """
 
     counts: LongArray
@@ -51,75 +58,75 @@ class Values(NamedTuple):
     sums: Sums
 
     @classmethod
-    def nothing(cls, measure: Measure, rows: int) -> Values:
-        """Return what rows know before they have seen a value."""
+    def empty(cls, measure: Measure, rows: int) -> Values:
+        """Return aggregates of no values."""
         bounds = np.iinfo(np.int64)
         return cls(
             np.zeros(rows, np.int64),
-            # NaN, because it counts as the largest.
+            # NaN because it is the largest value.
             np.full(rows, bounds.max) if measure.whole else np.full(rows, np.nan),
             np.full(rows, bounds.min) if measure.whole else np.full(rows, -np.inf),
             Sums.zero(rows),
         )
 
-    def take(self, which: Rows) -> Values:
-        """Return the chosen rows, by index or by mask."""
+    def take(self, rows: Rows) -> Values:
+        """Return some rows, by index or by mask."""
         return Values(
-            self.counts[which], self.minimum[which], self.maximum[which], self.sums.take(which)
+            self.counts[rows], self.minimum[rows], self.maximum[rows], self.sums.take(rows)
         )
 
     @classmethod
-    def stacked(cls, parts: Sequence[Values]) -> Values:
-        """Put several lots of rows one below another."""
+    def concat(cls, parts: Sequence[Values]) -> Values:
+        """Concatenate the rows of several."""
         return cls(
             np.concatenate([part.counts for part in parts]),
             np.concatenate([part.minimum for part in parts]),
             np.concatenate([part.maximum for part in parts]),
-            Sums.joined([part.sums for part in parts]),
+            Sums.concat([part.sums for part in parts]),
         )
 
-    def combined(self, starts: Positions, stops: Positions) -> Values:
-        """Return what stretches of rows know together; they are not empty and may overlap."""
+    def combine(self, starts: Positions, stops: Positions) -> Values:
+        """Aggregate each range of rows; ranges are not empty and may overlap."""
         return Values(
-            added(self.counts, starts, stops),
-            # Ignores NaN where there is something else; the other gives NaN wherever it occurs.
-            _reduced(np.fmin, self.minimum, starts, stops),
-            _reduced(np.maximum, self.maximum, starts, stops),
+            add_ranges(self.counts, starts, stops),
+            # fmin ignores NaN unless there is nothing else; maximum is NaN if any value is.
+            _reduce_ranges(np.fmin, self.minimum, starts, stops),
+            _reduce_ranges(np.maximum, self.maximum, starts, stops),
             self.sums.added(starts, stops),
         )
 
 
-def added(counts: LongArray, starts: Positions, stops: Positions) -> LongArray:
-    """Return the sum of each stretch of counts."""
+def add_ranges(counts: LongArray, starts: Positions, stops: Positions) -> LongArray:
+    """Return the sum of each range of counts."""
     running: LongArray = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     return running[stops] - running[starts]
 
 
-def _reduced(
+def _reduce_ranges(
     function: np.ufunc, values: npt.NDArray[Any], starts: Positions, stops: Positions
 ) -> npt.NDArray[Any]:
     if not len(starts):
         return values[:0]
-    # reduceat goes from each index to the next: every other result is what we want. The last
-    # stop may be the end of the array, which must be an index too.
+    # reduceat reduces from each index to the next, so every other result is one of ours. The
+    # last stop may be the end of the array, which must be a valid index too.
     padded = np.append(values, values[-1])
     return function.reduceat(padded, np.column_stack([starts, stops]).ravel())[::2]
 
 
 @dataclass(frozen=True)
-class State:
-    """What is known of some panes, in the order of :class:`Panes`, each once.
+class PaneTable:
+    """Aggregates of some panes, sorted by :class:`Panes`, each pane once.
 
     Attributes
     ----------
     measures
         The columns of the points that queries may aggregate.
     panes
-        What each row is about.
+        The pane of each row.
     points
-        How many points each has.
+        The number of points of each row.
     values
-        What it knows of each measure.
+        The aggregates of each measure.
     """
 
     measures: tuple[Measure, ...]
@@ -131,22 +138,19 @@ class State:
         return len(self.points)
 
     @classmethod
-    def empty(cls, measures: Sequence[Measure]) -> State:
-        """Return the state of queries that have matched nothing."""
+    def empty(cls, measures: Sequence[Measure]) -> PaneTable:
+        """Return a state without rows."""
         none = np.empty(0, np.int64)
         return cls(
             tuple(measures),
             Panes(*(none,) * len(Panes._fields)),
             none,
-            tuple(Values.nothing(measure, 0) for measure in measures),
+            tuple(Values.empty(measure, 0) for measure in measures),
         )
 
     @classmethod
-    def joined(cls, states: Sequence[State]) -> State:
-        """Put several states, at least one, together: the same in whichever order.
-
-        What makes one state of those of partitions that merge, and takes in new partials.
-        """
+    def merge(cls, states: Sequence[PaneTable]) -> PaneTable:
+        """Return one state for several, at least one; their order does not matter."""
         if len(states) == 1:
             return states[0]
         panes = Panes(*map(np.concatenate, zip(*(state.panes for state in states), strict=True)))
@@ -163,36 +167,37 @@ class State:
         return cls(
             states[0].measures,
             Panes(*(part[starts] for part in panes)),
-            added(points, starts, stops),
-            tuple(Values.stacked(column).take(order).combined(starts, stops) for column in columns),
+            add_ranges(points, starts, stops),
+            tuple(Values.concat(column).take(order).combine(starts, stops) for column in columns),
         )
 
-    def take(self, which: Rows) -> State:
-        """Return the chosen rows, by index, which keeps their order, or by mask."""
-        return State(
+    def take(self, rows: Rows) -> PaneTable:
+        """Return some rows, by index in ascending order or by mask."""
+        return PaneTable(
             self.measures,
-            Panes(*(part[which] for part in self.panes)),
-            self.points[which],
-            tuple(values.take(which) for values in self.values),
+            Panes(*(part[rows] for part in self.panes)),
+            self.points[rows],
+            tuple(values.take(rows) for values in self.values),
         )
 
     def to_table(self) -> pa.Table:
         """Return the table to be stored."""
-        columns = {"id" if name == "ids" else name: v for name, v in self.panes._asdict().items()}
+        columns: dict[str, Any] = dict(zip(KEY_COLUMNS, self.panes, strict=True))
         columns["points"] = self.points
-        places = {}
+        metadata = {}
         for i, (counts, minimum, maximum, sums) in enumerate(self.values):
-            named = {"counts": counts, "minimum": minimum, "maximum": maximum}
             flat = pa.array(np.ascontiguousarray(sums.digits).ravel())
-            named["digits"] = pa.FixedSizeListArray.from_arrays(flat, sums.digits.shape[1])
-            named["strange"] = sums.strange
-            columns |= {f"{name}{i}": array for name, array in named.items()}
-            places[f"place{i}"] = str(sums.place)
-        return pa.table(columns).replace_schema_metadata(places)
+            columns[f"counts{i}"] = counts
+            columns[f"minimum{i}"] = minimum
+            columns[f"maximum{i}"] = maximum
+            columns[f"digits{i}"] = pa.FixedSizeListArray.from_arrays(flat, sums.digits.shape[1])
+            columns[f"strange{i}"] = sums.nonfinite
+            metadata[f"place{i}"] = str(sums.exponent)
+        return pa.table(columns).replace_schema_metadata(metadata)
 
     @classmethod
-    def from_table(cls, table: pa.Table, measures: Sequence[Measure]) -> State:
-        """Return what :meth:`to_table` gave, or some rows of it; the measures are those of then."""
+    def from_table(cls, table: pa.Table, measures: Sequence[Measure]) -> PaneTable:
+        """Read a table of :meth:`to_table`, or some of its rows; the measures must be the same."""
         table = table.combine_chunks()
 
         def array(name: str) -> npt.NDArray[Any]:
@@ -203,12 +208,12 @@ class State:
             column = table.column(f"digits{i}")
             flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
             digits = flat.reshape(table.num_rows, column.type.list_size)
-            place = int(table.schema.metadata[f"place{i}".encode()])
-            return Sums(digits, place, array(f"strange{i}"))
+            exponent = int(table.schema.metadata[f"place{i}".encode()])
+            return Sums(digits, exponent, array(f"strange{i}"))
 
         return cls(
             tuple(measures),
-            Panes(array("id"), *(array(name) for name in Panes._fields[1:])),
+            Panes(*map(array, KEY_COLUMNS)),
             array("points"),
             tuple(
                 Values(array(f"counts{i}"), array(f"minimum{i}"), array(f"maximum{i}"), sums(i))

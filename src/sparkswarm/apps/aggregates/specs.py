@@ -1,12 +1,15 @@
-"""What aggregate queries ask: which aggregates of which columns, over which windows.
+"""What aggregate queries ask for: which aggregates of which columns, over which windows.
 
-Owns the words in which a query asks. Beside its rectangle it has three columns of text:
+Owns the syntax of these columns of a query, all of them strings:
 
 - ``aggregate``: ``count``, or an aggregate of a column as in ``mean(speed)``; several are
   separated by commas;
-- ``window``: how long a window is, as in ``5 minutes``;
-- ``slide``: how long after one window the next begins. It divides the window evenly. Where it
-  is null it is the window's length: the windows then tumble, each moment is in one of them.
+- ``window``: the length of a window, as in ``5 minutes``;
+- ``slide``: the time from the start of one window to the start of the next. The window is a
+  multiple of it. Null means the window's length: windows then tumble and do not overlap.
+
+Runs on the driver, where measures are checked once, and in tasks, where queries are parsed when
+they are registered and whenever they are built for matching.
 """
 
 from __future__ import annotations
@@ -26,11 +29,11 @@ QUERY_COLUMNS = {"aggregate": "STRING", "window": "STRING", "slide": "STRING"}
 """The columns of a query, as in Spark's DDL."""
 
 AGGREGATES = ("count", "sum", "mean", "min", "max")
-"""What may be asked of a column. ``count`` counts the points in which it is not null; without
-a column it counts all points."""
+"""The aggregates of a column. ``count`` counts the points whose value is not null; without a
+column it counts all points."""
 
-MOST_MEASURES = 12
-"""What a query asks is a mask of 64 bits: one for ``count``, and five for each column."""
+MAX_MEASURES = 12
+"""The aggregates of a query are 64 bits: one for ``count`` and five for each column."""
 
 
 class Measure(NamedTuple):
@@ -39,9 +42,9 @@ class Measure(NamedTuple):
     Attributes
     ----------
     name
-        What it is called.
+        Its name.
     whole
-        Whether it holds whole numbers, which are taken as 64 bits; others are doubles.
+        Whether its values are 64-bit integers; if not, they are doubles.
     """
 
     name: str
@@ -49,7 +52,7 @@ class Measure(NamedTuple):
 
     @property
     def type(self) -> pa.DataType:
-        """The type of its values."""
+        """The Arrow type of its values."""
         return pa.int64() if self.whole else pa.float64()
 
 
@@ -59,10 +62,10 @@ def measures_of(schema: pa.Schema, names: Sequence[str]) -> tuple[Measure, ...]:
     Raises
     ------
     InputError
-        If one of them is missing or holds no numbers, or if they are too many.
+        If a column is missing or not numeric, or if there are too many.
     """
-    if len(names) > MOST_MEASURES:
-        raise InputError(f"at most {MOST_MEASURES} columns can be aggregated, not {len(names)}")
+    if len(names) > MAX_MEASURES:
+        raise InputError(f"at most {MAX_MEASURES} columns can be aggregated, not {len(names)}")
     measures = []
     for name in names:
         if name not in schema.names:
@@ -72,24 +75,24 @@ def measures_of(schema: pa.Schema, names: Sequence[str]) -> tuple[Measure, ...]:
         if not whole and not pa.types.is_floating(found):
             raise InputError(
                 f"column {name} cannot be aggregated, it is {found}; cast it to a double or to a "
-                f"signed whole number first"
+                f"signed integer first"
             )
         measures.append(Measure(name, whole))
     return tuple(measures)
 
 
 def bit(aggregate: str, measure: int | None = None) -> int:
-    """Return the bit of ``Asked.asked`` for an aggregate of a measure, by its position."""
+    """Return the bit of an aggregate; ``measure`` is the measure's position, None without one."""
     return 1 if measure is None else 1 << 1 + 5 * measure + AGGREGATES.index(aggregate)
 
 
 def bits(measure: int) -> int:
-    """Return all bits of a measure."""
+    """Return the bits of all aggregates of a measure."""
     return sum(bit(aggregate, measure) for aggregate in AGGREGATES)
 
 
-class Asked(NamedTuple):
-    """What n queries ask.
+class AggregateSpecs(NamedTuple):
+    """What aggregate queries ask for, one row per query.
 
     Attributes
     ----------
@@ -97,69 +100,69 @@ class Asked(NamedTuple):
         The queries.
     length, slide
         Their windows, in microseconds; the length is a multiple of the slide.
-    asked
-        Their aggregates, as bits.
+    aggregate_bits
+        Their aggregates, see :func:`bit`.
     home
-        Where the state of each is kept.
+        Where the engine stores the state of each.
     """
 
     ids: LongArray
     length: LongArray
     slide: LongArray
-    asked: LongArray
+    aggregate_bits: LongArray
     home: LongArray
 
     @classmethod
-    def read(cls, queries: pa.Table, measures: Sequence[Measure]) -> Asked:
-        """Read queries: their ``id``, ``home`` and :data:`QUERY_COLUMNS`.
+    def parse(cls, queries: pa.Table, measures: Sequence[Measure]) -> AggregateSpecs:
+        """Parse queries with the columns ``id``, ``home`` and :data:`QUERY_COLUMNS`.
 
         Raises
         ------
         InputError
-            If one of them would be refused, see :func:`refusals`.
+            If one of them would be rejected, see :func:`rejections`.
         """
-        answers, which = _each_way_of_asking(queries, lambda a, w, s: _read(a, w, s, measures))
-        length, slide, asked = np.array(answers, np.int64).reshape(-1, 3)[which].T.copy()
+        specs, rows = _distinct_specs(queries, lambda a, w, s: _parse(a, w, s, measures))
+        length, slide, aggregate_bits = np.array(specs, np.int64).reshape(-1, 3)[rows].T.copy()
         ids, home = (queries.column(name).to_numpy() for name in ("id", "home"))
-        return cls(ids, length, slide, asked, home)
+        return cls(ids, length, slide, aggregate_bits, home)
 
 
-def refusals(queries: pa.Table, measures: Sequence[Measure]) -> list[str | None]:
-    """Say of each query why it cannot be served, or None where it can."""
+def rejections(queries: pa.Table, measures: Sequence[Measure]) -> list[str | None]:
+    """Return for each query why it is rejected, or None."""
 
     def reason(aggregate: str | None, window: str | None, slide: str | None) -> str | None:
         try:
-            _read(aggregate, window, slide, measures)
+            _parse(aggregate, window, slide, measures)
         except InputError as error:
             return str(error)
         return None
 
-    reasons, which = _each_way_of_asking(queries, reason)
-    return [reasons[i] for i in which.tolist()]
+    reasons, rows = _distinct_specs(queries, reason)
+    return [reasons[i] for i in rows.tolist()]
 
 
-def _each_way_of_asking(
-    queries: pa.Table, read: Callable[[Any, Any, Any], Any]
+def _distinct_specs(
+    queries: pa.Table, parse: Callable[[Any, Any, Any], Any]
 ) -> tuple[list[Any], LongArray]:
-    """Read every distinct way of asking once; return the answers, and which one each query has.
+    """Parse each distinct specification once; return the results, and the one of each query.
 
-    Many queries ask in few ways.
+    Typically many queries share few specifications.
     """
     texts = queries.select(list(QUERY_COLUMNS))
     numbered = texts.append_column("i", pa.array(np.arange(texts.num_rows)))
-    ways = numbered.group_by(list(QUERY_COLUMNS), use_threads=False).aggregate([("i", "list")])
-    which = np.empty(texts.num_rows, np.int64)
-    lists = ways.column("i_list").combine_chunks()
+    groups = numbered.group_by(list(QUERY_COLUMNS), use_threads=False).aggregate([("i", "list")])
+    rows = np.empty(texts.num_rows, np.int64)
+    lists = groups.column("i_list").combine_chunks()
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-    which[lists.flatten().to_numpy()] = np.repeat(np.arange(len(lengths)), lengths)
-    rows = ways.select(list(QUERY_COLUMNS)).to_pylist()
-    return [read(*row.values()) for row in rows], which
+    rows[lists.flatten().to_numpy()] = np.repeat(np.arange(len(lengths)), lengths)
+    distinct = groups.select(list(QUERY_COLUMNS)).to_pylist()
+    return [parse(*spec.values()) for spec in distinct], rows
 
 
-def _read(
+def _parse(
     aggregate: str | None, window: str | None, slide: str | None, measures: Sequence[Measure]
 ) -> tuple[int, int, int]:
-    """Return the length, the slide and the aggregates of one way of asking."""
+    """Return the length, the slide and the aggregates as bits."""
     if aggregate is None or window is None:
         raise InputError("a query needs an aggregate and a window, one is null")
     length = microseconds(window)
@@ -167,19 +170,19 @@ def _read(
     if length % step:
         raise InputError(f"the slide {slide!r} does not divide the window {window!r} evenly")
     names = {measure.name: i for i, measure in enumerate(measures)}
-    asked = 0
+    aggregate_bits = 0
     for term in aggregate.split(","):
         name, bracket, rest = (part.strip() for part in term.partition("("))
         name, of = name.lower(), rest[:-1].strip() if bracket else None
         if name not in AGGREGATES or (rest[-1:] != ")" if bracket else name != "count"):
             raise InputError(
-                f"{term.strip()!r} is no aggregate: write count, or count, sum, mean, min or max "
-                f"of a column, as in mean({next(iter(names), 'speed')})"
+                f"{term.strip()!r} is not an aggregate: write count, or count, sum, mean, min or "
+                f"max of a column, as in mean({next(iter(names), 'speed')})"
             )
         if of is not None and of not in names:
             raise InputError(
-                f"{term.strip()!r} is about a column that is not aggregated; "
-                f"there are {', '.join(names) or 'none'}"
+                f"{term.strip()!r} names a column that cannot be aggregated; "
+                f"those that can are: {', '.join(names) or 'none'}"
             )
-        asked |= bit(name, None if of is None else names[of])
-    return length, step, asked
+        aggregate_bits |= bit(name, None if of is None else names[of])
+    return length, step, aggregate_bits

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from sparkswarm.apps.application import Moment
+from sparkswarm.apps.application import Watermarks
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.spark.task_input import Report, StateReport
 from sparkswarm.spark.tasks.context import Desk, desk
@@ -96,12 +96,12 @@ class _Home:
         here = [table for table in here if table.num_rows]
         there = at.briefing.epoch.manifest.states.get(partition.id, ())
         epoch = at.briefing.epoch
-        moment = Moment(epoch.previous_watermark, epoch.watermark)
-        due = any(state.due is not None and state.due <= moment.watermark for state in there)
+        watermarks = Watermarks(epoch.previous_watermark, epoch.watermark)
+        due = any(state.due is not None and state.due <= watermarks.current for state in there)
         if not here and not due:
             return stateful.summary_schema.empty_table()
         whole = due or not stateful.append_only or len(there) >= FAN
-        told = application.advance(at.states(partition.id) if whole else [], here, moment)
+        told = application.advance(at.states(partition.id) if whole else [], here, watermarks)
         self._late += told.late
         self._written.append((partition, () if whole else there, told.state, told.due))
         return told.summaries
