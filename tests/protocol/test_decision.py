@@ -1,17 +1,23 @@
-"""The five stages as the paper draws them, and the decision by predicted gain."""
+"""Whether to rebalance, by five stages or predicted gain, with damping; who gives to whom."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkswarm.protocol.decision import (
+    SURPRISE,
     TRANSITIONS,
+    Damping,
     FiveStages,
+    Group,
     PredictedGain,
     Stage,
     Throughput,
     diagram,
     gain_worth_having,
+    level,
+    pair,
 )
 from sparkswarm.protocol.messages import DecisionKind
 
@@ -20,7 +26,7 @@ NOTHING, REBALANCE = DecisionKind.KEEP, DecisionKind.REBALANCE
 
 def verdicts(throughputs, beta=20):
     decider = FiveStages(beta)
-    return [decider.decide([1.0], r).kind for r in throughputs]
+    return [decider.decide({0: 1.0}, r, r).kind for r in throughputs]
 
 
 @pytest.mark.parametrize(
@@ -82,8 +88,12 @@ def test_the_diagram_shows_every_transition_of_the_table():
 def test_the_pointer_never_rests_on_flip(throughputs, beta):
     decider = FiveStages(beta)
     for r in throughputs:
-        decider.decide([1.0], r)
+        decider.decide({0: 1.0}, r, r)
         assert decider.stage is not Stage.FLIP
+
+
+def decide(decider, costs, received):
+    return decider.decide(dict(enumerate(costs)), received, received)
 
 
 MANY = 1e9
@@ -104,20 +114,211 @@ MANY = 1e9
     ],
 )
 def test_rebalance_when_the_slowest_is_predicted_to_gain(costs, expected):
-    decision = PredictedGain(min_gain=0.05).decide(costs, MANY)
+    decision = decide(PredictedGain(min_gain=0.05), costs, MANY)
     assert decision.kind is expected
     assert decision.reason
 
 
 def test_what_chance_explains_is_no_reason_to_rebalance():
     costs = [1.1, 1.0, 0.9]
-    assert PredictedGain(0.05).decide(costs, 3 * 100_000).kind is REBALANCE
-    assert PredictedGain(0.05).decide(costs, 3 * 400).kind is NOTHING
+    assert decide(PredictedGain(0.05), costs, 3 * 100_000).kind is REBALANCE
+    assert decide(PredictedGain(0.05), costs, 3 * 400).kind is NOTHING
     assert gain_worth_having(0.05, 3, 3 * 400) == pytest.approx(3 / 20)
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20))
 def test_the_decision_depends_only_on_proportions(costs):
     decider = PredictedGain(0.05)
-    once, twice = (decider.decide([c * f for c in costs], MANY) for f in (1.0, 2.0))
+    once, twice = (decide(decider, [c * f for c in costs], MANY) for f in (1.0, 2.0))
     assert once.kind is twice.kind
+
+
+# -- damping: hotspots that flicker must not make us thrash, hotspots that stay must not wait ----
+
+
+HERE, THERE = {0: 9.0, 1: 1.0}, {0: 1.0, 1: 9.0}
+
+
+def holds(rounds, **settings):
+    """In which rounds rebalancing is held back."""
+    damping = Damping(**settings)
+    return [damping.observe(costs) is not None for costs in rounds]
+
+
+def test_a_first_change_is_believed_at_once():
+    assert holds([HERE] * 5 + [THERE] * 5) == [False] * 10
+
+
+def test_a_steady_load_is_never_held():
+    assert not any(holds([HERE] * 50))
+
+
+def test_flicker_is_acted_on_twice_and_then_waited_out():
+    held = holds([HERE, THERE] * 20)
+    assert held[:2] == [False, False]
+    assert all(held[3:])
+
+
+def test_slower_flicker_is_held_back_more_and_more():
+    rounds = ([HERE] * 4 + [THERE] * 4) * 6
+    held = holds(rounds)
+    first, last = held[:16], held[-16:]
+    assert sum(first) < 8 < sum(last)
+
+
+def test_calm_brings_trust_back():
+    damping = Damping(memory=5)
+    for costs in [HERE, THERE] * 5:
+        damping.observe(costs)
+    waits = [damping.observe(HERE) is not None for _ in range(60)]
+    assert waits[0]
+    assert not any(waits[20:])
+    assert damping.observe(THERE) is None, "after a long calm a change is believed at once"
+
+
+def test_no_hold_lasts_longer_than_the_longest():
+    damping = Damping(longest=6)
+    for costs in [HERE, THERE] * 30:
+        damping.observe(costs)
+    waits = [damping.observe(THERE) is not None for _ in range(10)]
+    assert sum(waits) <= 6
+
+
+def test_our_own_moves_do_not_surprise_us():
+    damping = Damping()
+    for _ in range(20):
+        assert damping.observe(HERE) is None
+        damping.expect(0, 1, 8.0)
+        assert damping.observe(THERE) is None
+        damping.expect(1, 0, 8.0)
+
+
+@given(st.lists(st.floats(1 - SURPRISE / 2, 1 + SURPRISE / 2), min_size=4, max_size=4))
+def test_small_fluctuations_are_no_surprise(factors):
+    damping = Damping()
+    for _ in range(10):
+        assert damping.observe(dict.fromkeys(range(4), 1.0)) is None
+        assert damping.observe(dict(enumerate(factors))) is None
+
+
+def test_rounds_without_load_are_no_surprise():
+    assert not any(holds([HERE, {0: 0.0, 1: 0.0}] * 10))
+
+
+def test_executors_that_are_silent_or_new_are_no_surprise():
+    rounds = [{0: 1.0, 1: 1.0}, {0: 1.0}, {0: 1.0, 1: 1.0, 2: 5.0}] * 10
+    assert not any(holds(rounds))
+
+
+def test_what_chance_can_do_is_no_surprise():
+    rng = np.random.default_rng(1)
+    damping = Damping()
+    for _ in range(200):
+        points = rng.multinomial(40, [1 / 20] * 20)
+        assert damping.observe(dict(enumerate(map(float, points))), received=40) is None
+
+
+def test_jumping_for_ever_is_held_for_ever():
+    assert all(holds([HERE, THERE] * 2000)[3:])
+
+
+def test_what_was_forgotten_cannot_surprise():
+    damping = Damping()
+    for costs in [HERE, THERE] * 10:
+        damping.observe(costs)
+        damping.forget()
+    assert damping.observe(HERE) is None
+
+
+# -- who gives to whom --------------------------------------------------------------------------
+
+
+costs_of_executors = st.lists(st.floats(0, 1000), min_size=2, max_size=30)
+
+
+def gifts(costs, groups):
+    """What each group would move if load divided at will: all its receivers up to its level."""
+    for group in groups:
+        even = level(costs[group.m_high], group.c_lows)
+        for m_low, c_low in zip(group.m_lows, group.c_lows, strict=True):
+            yield group.m_high, m_low, even - c_low
+
+
+def after(costs, groups):
+    result = list(costs)
+    for m_high, m_low, gift in gifts(costs, groups):
+        result[m_high] -= gift
+        result[m_low] += gift
+    return result
+
+
+@given(costs_of_executors)
+def test_one_pair_is_the_papers_highest_and_lowest(costs):
+    groups = pair(costs, max_pairs=1, max_receivers=1)
+    mean = sum(costs) / len(costs)
+    if max(costs) <= mean or min(costs) >= mean:
+        assert groups == []
+        return
+    [group] = groups
+    assert costs[group.m_high] == max(costs)
+    assert [costs[m] for m in group.m_lows] == [min(costs)] == list(group.c_lows)
+    [(_, _, c_max)] = gifts(costs, groups)
+    assert c_max == pytest.approx((max(costs) - min(costs)) / 2)
+
+
+@given(costs_of_executors, st.integers(1, 30))
+def test_disjoint_pairs_are_disjoint_and_meet_in_the_middle(costs, most):
+    groups = pair(costs, max_pairs=most, max_receivers=1)
+    involved = [m for group in groups for m in (group.m_high, *group.m_lows)]
+    assert len(involved) == len(set(involved))
+    assert len(groups) <= most
+    levelled = after(costs, groups)
+    for group in groups:
+        assert levelled[group.m_high] == pytest.approx(levelled[group.m_lows[0]])
+    assert max(levelled) <= max(costs) * (1 + 1e-9)
+
+
+@given(costs_of_executors)
+def test_without_limits_everyone_arrives_at_the_mean(costs):
+    groups = pair(costs, max_pairs=len(costs), max_receivers=len(costs))
+    mean = sum(costs) / len(costs)
+    assert after(costs, groups) == pytest.approx([mean] * len(costs), abs=1e-6)
+
+
+@given(costs_of_executors, st.integers(1, 10), st.integers(2, 10))
+def test_limits_hold_and_nobody_both_gives_and_receives(costs, most, receivers):
+    groups = pair(costs, max_pairs=most, max_receivers=receivers)
+    assert sum(len(group.m_lows) for group in groups) <= most
+    assert all(1 <= len(group.m_lows) <= receivers for group in groups)
+    givers = {group.m_high for group in groups}
+    assert len(givers) == len(groups)
+    assert givers.isdisjoint(m for group in groups for m in group.m_lows)
+    assert all(gift > 0 for _, _, gift in gifts(costs, groups))
+
+
+@given(costs_of_executors, st.floats(0.01, 0.5))
+def test_those_within_the_tolerance_need_not_give(costs, tolerance):
+    groups = pair(costs, len(costs), len(costs), tolerance)
+    mean = sum(costs) / len(costs)
+    assert {group.m_high for group in groups} == {
+        m for m, cost in enumerate(costs) if cost > mean * (1 + tolerance)
+    }
+
+
+def test_one_far_above_gives_to_several_idle_ones():
+    groups = pair([9.0, 0.0, 0.0], max_pairs=3, max_receivers=3)
+    assert groups == [Group(0, (1, 2), (0.0, 0.0))]
+    assert level(9.0, (0.0, 0.0)) == 3.0
+
+
+def test_a_receiver_of_several_is_reckoned_with_what_the_others_bring():
+    costs = [5.0, 5.0, 2.0]
+    groups = pair(costs, max_pairs=3, max_receivers=3)
+    assert [group.m_lows for group in groups] == [(2,), (2,)]
+    assert after(costs, groups) == pytest.approx([4.0, 4.0, 4.0])
+
+
+def test_givers_and_receivers_can_be_restricted():
+    costs = [9.0, 8.0, 1.0, 0.0]
+    [group] = pair(costs, 4, 1, givers=[1], receivers=[2])
+    assert (group.m_high, group.m_lows) == (1, (2,))

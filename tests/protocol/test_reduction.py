@@ -26,8 +26,8 @@ from sparkswarm.protocol.reduction import (
     Transfer,
 )
 from sparkswarm.protocol.sharing import WORTH_SHARING
+from sparkswarm.protocol.split import find_subset
 from sparkswarm.protocol.statistics import Axis, Statistics
-from sparkswarm.protocol.subset import find_subset
 
 MODEL = WorkModel(per_point=1.0, per_check=0.25)
 M_HIGH = 0

@@ -12,13 +12,7 @@ from collections import Counter
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
 from sparkswarm.protocol.cost import make_cost_model
-from sparkswarm.protocol.damping import Damping
-from sparkswarm.protocol.decision import (
-    Decider,
-    FiveStages,
-    PredictedGain,
-    gain_worth_having,
-)
+from sparkswarm.protocol.decision import Group, level, make_decider, pair
 from sparkswarm.protocol.elastic import resized
 from sparkswarm.protocol.messages import (
     CostReport,
@@ -36,20 +30,12 @@ from sparkswarm.protocol.messages import (
     Refused,
     ReportsDue,
 )
-from sparkswarm.protocol.pairing import Group, level, pair
 from sparkswarm.protocol.partition import Partition, PlanChange, moved
 from sparkswarm.protocol.plan import Plan
 
 PIECES_PER_PAIR = 5
 """Ids set aside for what one m_low may get beyond whole partitions: a cell cut out of a
 partition leaves up to four pieces around it."""
-
-
-def make_decider(config: SwarmConfig) -> Decider:
-    """Return the decision mechanism that the settings name."""
-    if config.decision == "five_stages":
-        return FiveStages(config.beta)
-    return PredictedGain(config.min_gain)
 
 
 class Coordinator:
@@ -68,7 +54,6 @@ class Coordinator:
         self._config = config
         self._decider = make_decider(config)
         self._model = make_cost_model(config.cost_model)
-        self._damping = Damping()
         self._round = -1
         self._reports: dict[int, CostReport] = {}
         self._costs: list[float] = []
@@ -169,7 +154,7 @@ class Coordinator:
         """End a round that has begun, among other executors: what still arrives of it is late."""
         if self._reports or self._unusable:
             self._begin(self._round + 1)
-        self._damping.forget()
+        self._decider.forget()
 
     def _begin(self, number: int) -> None:
         """Start a round: nothing of the one before counts any more."""
@@ -247,10 +232,7 @@ class Coordinator:
         throughput = self._system_received
         if self._achieved is not None and self._achieved.round == self._round:
             throughput = self._achieved.throughput
-        ruling = self._decider.decide(list(known.values()), throughput)
-        hold = self._damping.observe(known, self._system_received)
-        if ruling.kind is DecisionKind.REBALANCE and hold and self._config.decision == "gain":
-            ruling = hold
+        ruling = self._decider.decide(known, throughput, self._system_received)
         messages.append(
             Decision(
                 round=self._round,
@@ -265,20 +247,12 @@ class Coordinator:
             )
         return messages
 
-    @property
-    def _tolerance(self) -> float:
-        """How far above the mean an executor may stay; the paper asks the highest, always."""
-        if self._config.decision == "five_stages":
-            return 0.0
-        worth = gain_worth_having(self._config.min_gain, len(self._reports), self._system_received)
-        return worth / 2
-
     def _ask(self, givers: list[int], receivers: list[int], pairs: int) -> list[Message]:
         groups = pair(
             self._costs,
             max_pairs=pairs,
             max_receivers=self._config.max_receivers or len(self._costs),
-            tolerance=self._tolerance,
+            tolerance=self._decider.tolerance(len(self._reports), self._system_received),
             givers=givers,
             receivers=receivers,
         )
@@ -347,11 +321,11 @@ class Coordinator:
             costs: tuple[float, ...] = ()
             if len(accepted) == len(proposal.changes):
                 for m_low, cost in proposal.moved:
-                    self._damping.expect(proposal.executor, m_low, cost)
+                    self._decider.expect(proposal.executor, m_low, cost)
                 gains = [cost for _, cost in proposal.moved]
                 costs = (-sum(gains), *gains)
             else:
-                self._damping.forget()
+                self._decider.forget()
             messages += [
                 PlanPublished(self.plan.version, tuple(accepted)),
                 Decision(

@@ -1,7 +1,9 @@
-"""Decisions: whether this is a round to rebalance.
+"""Whether to rebalance, and which executors give to which.
 
-Everything that affects the answer is in this file. The paper's mechanism is the table
-``TRANSITIONS``; docs/explanation/protocol.md draws its diagram from that same table.
+Owns everything between the costs of a round and the requests that follow from them: two
+deciders, :class:`PredictedGain` and the paper's :class:`FiveStages`, and :func:`pair`. Runs in
+the Coordinator, once a round. The stages of the paper's mechanism are the table ``TRANSITIONS``,
+from which the diagram in the docs is drawn.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from sparkswarm.config import SwarmConfig
 from sparkswarm.protocol.messages import DecisionKind, Reason
 
 KEEP, REBALANCE = DecisionKind.KEEP, DecisionKind.REBALANCE
@@ -27,14 +30,40 @@ class Ruling:
 
 
 class Decider(Protocol):
-    """What a Coordinator asks once a round."""
+    """Decides once a round whether to rebalance."""
 
-    def decide(self, costs: Sequence[float], throughput: float) -> Ruling:
-        """Decide from the executors' costs and the throughput of the round.
+    def decide(self, costs: Mapping[int, float], throughput: float, received: float) -> Ruling:
+        """Decide from a round's numbers.
 
-        ``throughput`` is R(S) where sources are throttled to the slowest executor, as in
-        the paper; a runtime whose sources are not throttled must say what it achieved.
+        Parameters
+        ----------
+        costs
+            C(m) of the executors that reported.
+        throughput
+            The throughput of the round. This is R(S) where sources are throttled to the
+            slowest executor, as in the paper; elsewhere the runtime measures it.
+        received
+            R(S), the arrivals of the round.
         """
+
+    def tolerance(self, executors: int, received: float) -> float:
+        """Return the fraction of the mean by which an executor may exceed it without giving."""
+
+    def expect(self, m_high: int, m_low: int, cost: float) -> None:
+        """Take note of cost that was moved, which is no change of the load."""
+
+    def forget(self) -> None:
+        """Take note that costs changed in a way that is not known."""
+
+
+def make_decider(config: SwarmConfig) -> Decider:
+    """Return the decider that the settings name."""
+    if config.decision == "five_stages":
+        return FiveStages(config.beta)
+    return PredictedGain(config.min_gain)
+
+
+# -- the paper's mechanism -----------------------------------------------------------------
 
 
 class Stage(Enum):
@@ -64,16 +93,15 @@ TRANSITIONS: dict[tuple[Stage, Throughput], Stage] = {
     (Stage.START, Throughput.DID_NOT_RISE): Stage.DOUBT,
     (Stage.DOUBT, Throughput.DID_NOT_RISE): Stage.FLIP,
 }
-"""Where the pointer goes. ``FLIP`` is never a place to stay: reaching it flips the decision
-and puts the pointer back on ``START``."""
+"""Where the pointer goes. It never stays on ``FLIP``: reaching it flips the decision and puts
+the pointer back on ``START``."""
 
 
 class FiveStages:
     """The paper's decision mechanism (figure "Decision mechanism for load balancing").
 
-    Starts at "do nothing". The decision in force stays until the pointer is driven to the
-    leftmost stage by rounds without better throughput, or until it was taken ``beta`` times
-    in a row.
+    Starts with "do nothing". A decision stays in force until rounds without better throughput
+    drive the pointer to the leftmost stage, or until it was taken ``beta`` times in a row.
     """
 
     def __init__(self, beta: int) -> None:
@@ -83,7 +111,7 @@ class FiveStages:
         self._taken = 0
         self._previous: float | None = None
 
-    def decide(self, costs: Sequence[float], throughput: float) -> Ruling:
+    def decide(self, costs: Mapping[int, float], throughput: float, received: float) -> Ruling:
         """Move the pointer by the throughput and apply the decision in force."""
         previous, self._previous = self._previous, throughput
         reason, numbers = Reason.FIRST_ROUND, {"throughput": throughput}
@@ -104,44 +132,15 @@ class FiveStages:
         kind = REBALANCE if self.rebalances else KEEP
         return Ruling(kind=kind, reason=reason, numbers=numbers)
 
+    def tolerance(self, executors: int, received: float) -> float:
+        """Return 0: the paper always asks the highest."""
+        return 0.0
 
-CHANCE = 3.0
-"""Standard deviations of a Poisson count: differences below that are chance."""
+    def expect(self, m_high: int, m_low: int, cost: float) -> None:
+        """Do nothing: only throughput counts."""
 
-
-def gain_worth_having(min_gain: float, executors: int, received: float) -> float:
-    """Return the smallest predicted gain to act on.
-
-    At least ``min_gain``, and more where so little arrived at an executor that chance alone
-    makes loads differ: three standard deviations of what an executor receives in a round.
-    """
-    return max(min_gain, CHANCE / math.sqrt(max(1.0, received / max(1, executors))))
-
-
-class PredictedGain:
-    """Rebalance when the slowest executor is predicted to get faster by enough.
-
-    Differs from the paper, whose five stages need several rounds to leave "do nothing" and
-    read R(S), a measure of what arrives, as throughput. The prediction is the mean: load
-    divides at will, which shared cells make nearly true. Where it does not, the executor
-    that is asked finds nothing feasible and says so.
-    """
-
-    def __init__(self, min_gain: float) -> None:
-        self.min_gain = min_gain
-
-    def decide(self, costs: Sequence[float], throughput: float) -> Ruling:
-        """Compare the slowest executor with the mean, where all would be."""
-        slowest = max(costs, default=0.0)
-        if slowest <= 0:
-            return Ruling(kind=KEEP, reason=Reason.NO_LOAD)
-        mean = sum(costs) / len(costs)
-        gain = 1.0 - mean / slowest
-        threshold = gain_worth_having(self.min_gain, len(costs), throughput)
-        numbers = {"gain": gain, "threshold": threshold, "slowest": slowest, "mean": mean}
-        if gain > threshold:
-            return Ruling(kind=REBALANCE, reason=Reason.GAIN_ENOUGH, numbers=numbers)
-        return Ruling(kind=KEEP, reason=Reason.GAIN_TOO_SMALL, numbers=numbers)
+    def forget(self) -> None:
+        """Do nothing: only throughput counts."""
 
 
 def diagram() -> str:
@@ -160,3 +159,218 @@ def diagram() -> str:
         if stage is not Stage.FLIP
     ]
     return "\n".join(lines) + "\n"
+
+
+# -- predicted gain ------------------------------------------------------------------------
+
+CHANCE_OF_GAIN = 3.0
+"""Standard deviations of a Poisson count below which differences are taken for chance."""
+
+
+def gain_worth_having(min_gain: float, executors: int, received: float) -> float:
+    """Return the smallest predicted gain to act on.
+
+    At least ``min_gain``, and at least three standard deviations of what an executor receives
+    in a round: where little arrives, loads differ by chance alone.
+    """
+    return max(min_gain, CHANCE_OF_GAIN / math.sqrt(max(1.0, received / max(1, executors))))
+
+
+class PredictedGain:
+    """Rebalance when the slowest executor is predicted to get faster by enough.
+
+    Differs from the paper, whose five stages need several rounds to leave "do nothing" and
+    read R(S), a measure of arrivals, as throughput. The predicted cost is the mean, as if load
+    divided at will; with shared cells it nearly does. Where it does not, the executor that is
+    asked finds nothing feasible and says so. Rebalancing waits while the load keeps jumping,
+    see :class:`Damping`.
+    """
+
+    def __init__(self, min_gain: float) -> None:
+        self.min_gain = min_gain
+        self._damping = Damping()
+
+    def decide(self, costs: Mapping[int, float], throughput: float, received: float) -> Ruling:
+        """Compare the slowest executor with the mean."""
+        ruling = self._predict(costs, throughput)
+        hold = self._damping.observe(costs, received)
+        return hold if hold is not None and ruling.kind is REBALANCE else ruling
+
+    def _predict(self, costs: Mapping[int, float], throughput: float) -> Ruling:
+        slowest = max(costs.values(), default=0.0)
+        if slowest <= 0:
+            return Ruling(kind=KEEP, reason=Reason.NO_LOAD)
+        mean = sum(costs.values()) / len(costs)
+        gain = 1.0 - mean / slowest
+        threshold = gain_worth_having(self.min_gain, len(costs), throughput)
+        numbers = {"gain": gain, "threshold": threshold, "slowest": slowest, "mean": mean}
+        if gain > threshold:
+            return Ruling(kind=REBALANCE, reason=Reason.GAIN_ENOUGH, numbers=numbers)
+        return Ruling(kind=KEEP, reason=Reason.GAIN_TOO_SMALL, numbers=numbers)
+
+    def tolerance(self, executors: int, received: float) -> float:
+        """Return half of the smallest gain to act on."""
+        return gain_worth_having(self.min_gain, executors, received) / 2
+
+    def expect(self, m_high: int, m_low: int, cost: float) -> None:
+        """Expect cost that was moved at its new place."""
+        self._damping.expect(m_high, m_low, cost)
+
+    def forget(self) -> None:
+        """Expect nothing of the next round."""
+        self._damping.forget()
+
+
+SURPRISE = 0.10
+"""Share of the load in an unexpected place from which on a round counts as a surprise."""
+
+CHANCE_OF_SURPRISE = 1.2
+"""Times the root of executors / arrivals: twice the total variation expected by chance."""
+
+MOST_SUSPICION = 8.0
+"""Upper bound of the suspicion: further jumps add nothing, and it must fade in finite time."""
+
+
+class Damping:
+    """Holds rebalancing back while the load keeps jumping.
+
+    As route-flap damping in internet routing: the first jump is believed at once, and each
+    further one within memory must last twice as long before it is believed.
+
+    Parameters
+    ----------
+    memory
+        Rounds of calm after which half of the suspicion is gone.
+    longest
+        Never hold for more than this many calm rounds.
+    """
+
+    def __init__(self, memory: float = 10.0, longest: int = 16) -> None:
+        self._keep = 0.5 ** (1.0 / memory)
+        self._longest = longest
+        self._suspicion = 0.0
+        self._hold = 0
+        self._expected: dict[int, float] | None = None
+
+    def observe(self, costs: Mapping[int, float], received: float = math.inf) -> Ruling | None:
+        """Take in a round's costs; return why to wait, or None.
+
+        A surprise adds one to the suspicion s and asks for 2^(s-1) - 1 calm rounds. Differences
+        that chance explains, given ``received`` arrivals, are no surprise.
+        """
+        surprise = self._surprise(costs)
+        chance = CHANCE_OF_SURPRISE * math.sqrt(len(costs) / max(received, 1.0))
+        if surprise > max(SURPRISE, chance):
+            self._suspicion = min(self._suspicion + 1.0, MOST_SUSPICION)
+            self._hold = min(self._longest, round(2.0 ** (self._suspicion - 1.0)) - 1)
+        else:
+            self._suspicion *= self._keep
+            self._hold = max(0, self._hold - 1)
+        self._expected = dict(costs)
+        if self._hold == 0:
+            return None
+        numbers = {"surprise": surprise, "rounds": self._hold}
+        return Ruling(kind=KEEP, reason=Reason.LOAD_UNSTABLE, numbers=numbers)
+
+    def expect(self, m_high: int, m_low: int, cost: float) -> None:
+        """Account for cost that was moved, so that our own moves are no surprise."""
+        if self._expected is not None:
+            self._expected[m_high] = self._expected.get(m_high, 0.0) - cost
+            self._expected[m_low] = self._expected.get(m_low, 0.0) + cost
+
+    def forget(self) -> None:
+        """Expect nothing of the next round."""
+        self._expected = None
+
+    def _surprise(self, costs: Mapping[int, float]) -> float:
+        """Return the total variation between expected and seen shares of executors in both."""
+        both = [m for m in costs if self._expected and m in self._expected]
+        expected = {m: max(0.0, self._expected[m]) for m in both} if self._expected else {}
+        whole, expected_whole = sum(costs[m] for m in both), sum(expected.values())
+        if whole <= 0 or expected_whole <= 0:
+            return 0.0
+        return 0.5 * sum(abs(costs[m] / whole - expected[m] / expected_whole) for m in both)
+
+
+# -- who gives to whom ---------------------------------------------------------------------
+
+ROUNDING = 1e-9
+"""Fraction of the mean below which a gift is left over from rounding."""
+
+
+class Group(NamedTuple):
+    """One giver and its receivers.
+
+    ``c_lows`` are the costs to reckon the receivers with: C(m_low) for a pair of its own. Where
+    a receiver also gets something from others, that is counted in, so that every giver that
+    levels itself with its receivers arrives at the mean.
+    """
+
+    m_high: int
+    m_lows: tuple[int, ...]
+    c_lows: tuple[float, ...]
+
+
+def level(c_high: float, c_lows: Sequence[float]) -> float:
+    """Return the cost at which a giver and its receivers are even.
+
+    For one receiver, the distance to it is the paper's C_max = (C(m_high) - C(m_low)) / 2.
+    """
+    return (c_high + sum(c_lows)) / (len(c_lows) + 1)
+
+
+def pair(
+    costs: Sequence[float],
+    max_pairs: int,
+    max_receivers: int,
+    tolerance: float = 0.0,
+    givers: Sequence[int] | None = None,
+    receivers: Sequence[int] | None = None,
+) -> list[Group]:
+    """Choose givers and receivers.
+
+    Parameters
+    ----------
+    costs
+        C(m) by executor id.
+    max_pairs
+        Number of (m_high, m_low) pairs in all. 1 is the paper's choice: the highest and the
+        lowest.
+    max_receivers
+        Number of receivers of one giver. With 1, pairs are disjoint and meet in the middle;
+        with more, all aim for the mean.
+    tolerance
+        Executors above the mean by no more than this fraction do not give.
+    givers, receivers
+        Who may give and who may receive; all by default.
+    """
+    mean = sum(costs) / len(costs)
+    everyone = range(len(costs))
+    highs = sorted(everyone if givers is None else givers, key=lambda m: (-costs[m], m))
+    highs = [m for m in highs if costs[m] > mean * (1.0 + tolerance)]
+    lows = sorted(everyone if receivers is None else receivers, key=lambda m: (costs[m], m))
+    if max_receivers == 1:
+        return [
+            Group(m_high, (m_low,), (costs[m_low],))
+            for m_high, m_low in list(zip(highs, lows, strict=False))[:max_pairs]
+            if costs[m_low] < mean
+        ]
+    least = ROUNDING * mean
+    room = {m: mean - costs[m] for m in lows if costs[m] < mean - least}
+    groups = []
+    for m_high in highs:
+        surplus = costs[m_high] - mean
+        gifts: dict[int, float] = {}
+        for m_low in list(room):
+            if surplus <= least or max_pairs == 0 or len(gifts) == max_receivers:
+                break
+            gifts[m_low] = min(surplus, room[m_low])
+            surplus -= gifts[m_low]
+            room[m_low] -= gifts[m_low]
+            if room[m_low] <= least:
+                del room[m_low]
+            max_pairs -= 1
+        if gifts:
+            c_lows = tuple(mean - gift for gift in gifts.values())
+            groups.append(Group(m_high, tuple(gifts), c_lows))
+    return groups

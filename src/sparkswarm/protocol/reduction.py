@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 from sparkswarm.geometry import QueryCells
 from sparkswarm.protocol.cost import CostModel
+from sparkswarm.protocol.decision import level
 from sparkswarm.protocol.holding import Holding, inherited
 from sparkswarm.protocol.messages import Reason, Refusal
-from sparkswarm.protocol.pairing import level
 from sparkswarm.protocol.partition import TICKETS, Partition, PlanChange, moved, split
 from sparkswarm.protocol.sharing import share_hot_cell
-from sparkswarm.protocol.split import find_split
+from sparkswarm.protocol.split import find_split, find_subset
 from sparkswarm.protocol.statistics import Statistics
-from sparkswarm.protocol.subset import find_subset
 
 CLOSE_ENOUGH = 0.1
 """What comes this close to C_max is taken without looking any further."""

@@ -1,13 +1,40 @@
-"""The best split line of a partition (paper, "Searching for Best Split")."""
+"""Which partitions to move whole (Algorithm 3), and the best line through one to split.
+
+Paper, "Workload Reduction by Repartitioning" and "Searching for Best Split".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.cost import CostModel
 from sparkswarm.protocol.statistics import Axis, Statistics
+
+
+def find_subset(costs: Sequence[float], capacity: float) -> list[int]:
+    """Choose partitions whose costs add up to as much of ``capacity`` as a greedy choice finds.
+
+    Algorithm 3, findSubset: sorted greedy subset sum, at least half of what the best subset
+    reaches, in O(k log k). Differs: partitions without cost stay, because moving them changes
+    nothing.
+
+    Returns
+    -------
+    list of int
+        Positions in ``costs``, from the costliest to the cheapest; together they never exceed
+        the capacity.
+    """
+    total = 0.0
+    chosen: list[int] = []
+    for i in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
+        if costs[i] > 0 and total + costs[i] <= capacity:
+            total += costs[i]
+            chosen.append(i)
+            if total == capacity:
+                break
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +73,8 @@ def find_split(
     """Find the line and side that leave m_high and m_low closest to each other.
 
     At most four binary searches: rows and columns, either side moved. As a line advances,
-    the side before it never gets cheaper and the side after it never dearer, so C_diff is
-    monotone and the best line is one of the two where it changes sign.
+    the side before it never gets cheaper and the side after it never gets costlier, so C_diff
+    is monotone and the best line is one of the two where it changes sign.
 
     Returns None for a partition of one cell.
     """
