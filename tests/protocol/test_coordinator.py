@@ -435,7 +435,7 @@ def test_a_refused_change_is_decided_about_and_not_made():
 
 
 def test_of_what_was_refused_the_decision_has_what_came_closest():
-    coordinator = make(moves_per_round=1, receivers=1)
+    coordinator = make(max_pairs_per_round=1, max_receivers=1)
     request = asked(coordinator, (9, 6, 5, 1))
     change = prepared_move(coordinator, request).changes[0]
     poor, better = (
