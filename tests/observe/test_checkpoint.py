@@ -368,8 +368,8 @@ def test_everything_is_shown_within_80_columns(tiny):
     tiny.write_quarantine()
     result = shown(tiny.folder)
     assert result.exit_code == 0, result.output
-    for words in ("2 executors, 3 partitions", "batches 0 to 2", "event time   2024-01-01T12",
-                  "watermark    2024-01-01T11:59:58", "7 rows in 1 files, 6 B; results are due at",
+    for words in ("2 executors, 3 partitions", "batches 0 to 2", "event time  2024-01-01T12",
+                  "watermark   2024-01-01T11:59:58", "7 rows in 1 files, 6 B; results are due at",
                   "35 points in 2 files, 11 B; 2024-01-01T11:59:51+00:00 to", "37.5%", "null id",
                   "the last rows"):  # fmt: skip
         assert words in result.output
