@@ -19,7 +19,6 @@ from sparkswarm.cli import app
 from sparkswarm.config import settings_table
 from sparkswarm.observe.metrics import metrics_table
 from sparkswarm.protocol.decision import diagram
-from sparkswarm.runfile.cli import example_file
 from sparkswarm.runfile.schema import keys_tables
 from sparkswarm.spark.session import spark_settings_table
 from sparkswarm.workloads.synthetic_options import (
@@ -144,7 +143,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "session": spark_settings_table,
     "commands": commands,
     "metrics": metrics_table,
-    "run-example": lambda: f"```toml\n{example_file()}```",
     "run-keys": keys_tables,
     "modules": modules,
     "five-stages": lambda: f"```mermaid\n{diagram()}```",

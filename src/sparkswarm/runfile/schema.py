@@ -396,6 +396,9 @@ def keys_tables() -> str:
     for section in SECTIONS.values():
         if section.name == "swarm":
             body = "All [settings](settings.md) by their names; `bounds` and `grid` are lists.\n"
+        elif section.name in ("point_columns", "query_columns"):
+            name = section.name.title().replace("_", "")
+            body = f"The fields of [`{name}`](engine.md#points-and-queries), as strings.\n"
         elif section.keys == SOURCE_KEYS and section.name != "points":
             body = "The keys are those of `[points]`.\n"
         elif section.keys == SINK_KEYS:
