@@ -19,8 +19,8 @@ from sparkswarm.apps.subscriptions.predicates import (
     MAX_DEPTH,
     MAX_LENGTH,
     THEN,
+    BoolOp,
     Comparison,
-    Joined,
     Program,
     compile_conditions,
     parse,
@@ -152,19 +152,19 @@ def comparable(value: Any) -> Any:
 
 
 def walk(program: Program, condition: int, row: dict[str, Any]) -> bool:
-    """Take the steps as the layout says, with places counted one by one."""
+    """Take the steps as the layout says, with ranks counted one by one."""
     step = program.firsts[condition]
     while step >= 0:
         column, low, high = program.steps[step, [COLUMN, LOW, HIGH]]
         operand = program.operands[column]
         value = comparable(row[operand.name])
-        place = 0
+        rank = 0
         if value is not None:
-            place = 1 + sum(a < value for a in operand.literals)
-            place += sum(a <= value for a in operand.literals)
-            if place % 2 and not operand.ordered:
-                place = 1
-        after = program.steps[step, THEN if low <= place <= high else ELSE]
+            rank = 1 + sum(a < value for a in operand.literals)
+            rank += sum(a <= value for a in operand.literals)
+            if rank % 2 and not operand.ordered:
+                rank = 1
+        after = program.steps[step, THEN if low <= rank <= high else ELSE]
         assert after < step
         step = after
     return bool(step == MATCH)
@@ -214,25 +214,25 @@ FAST, SLOW, TAXI = (
     ("text", "condition"),
     [
         ("speed > 50", FAST),
-        ("speed>50or speed<5", Joined(False, (FAST, SLOW))),
-        ("  speed\n>\t50 AND kind = 'taxi' ", Joined(True, (FAST, TAXI))),
+        ("speed>50or speed<5", BoolOp("or", (FAST, SLOW))),
+        ("  speed\n>\t50 AND kind = 'taxi' ", BoolOp("and", (FAST, TAXI))),
         (
             "speed > 50 and kind = 'taxi' or speed < 5",
-            Joined(False, (Joined(True, (FAST, TAXI)), SLOW)),
+            BoolOp("or", (BoolOp("and", (FAST, TAXI)), SLOW)),
         ),
         (
             "speed > 50 and (kind = 'taxi' or speed < 5)",
-            Joined(True, (FAST, Joined(False, (TAXI, SLOW)))),
+            BoolOp("and", (FAST, BoolOp("or", (TAXI, SLOW)))),
         ),
-        ("not speed <= 50 and kind = 'taxi'", Joined(True, (FAST, TAXI))),
+        ("not speed <= 50 and kind = 'taxi'", BoolOp("and", (FAST, TAXI))),
         ("not not speed > 50", FAST),
         (
             "not (speed > 50 and kind = 'taxi')",
-            Joined(False, (compare("speed", "<=", 50), compare("kind", "not in", "taxi"))),
+            BoolOp("or", (compare("speed", "<=", 50), compare("kind", "not in", "taxi"))),
         ),
         (
             "speed between -1 and +.5e1 and active",
-            Joined(True, (compare("speed", "between", -1, 5.0), compare("active", "in", 1))),
+            BoolOp("and", (compare("speed", "between", -1, 5.0), compare("active", "in", 1))),
         ),
         ("not active", compare("active", "not in", 1)),
         ("active <> FALSE", compare("active", "not in", 0)),

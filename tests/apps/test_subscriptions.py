@@ -22,7 +22,7 @@ from sparkswarm.apps.application import Pairs
 from sparkswarm.apps.subscriptions import application as subscriptions
 from sparkswarm.apps.subscriptions import keywords as words
 from sparkswarm.apps.subscriptions.application import Subscriptions
-from sparkswarm.apps.subscriptions.literals import Ruler
+from sparkswarm.apps.subscriptions.literals import LiteralRanks
 from sparkswarm.errors import ConfigError, InputError
 
 KINDS = {"speed": "number", "kind": "text", "active": "boolean", "seen": "time"}
@@ -380,7 +380,7 @@ def test_words_whose_hashes_collide_are_told_apart() -> None:
     assert sorted(slots) == [-1, *range(7)]
     vocabulary = words.Vocabulary(slots, starts, data)
     column = pa.chunked_array([["b ab", "zz c a d", "abc ba abcd", " "]])
-    begin, numbers = words.number_words(column, "text", vocabulary)
+    begin, numbers = words.find_keywords(column, "text", vocabulary)
     found = [[names[n] for n in numbers[a:b]] for a, b in itertools.pairwise(begin)]
     assert found == [["b", "ab"], ["c", "a"], ["abc", "ba"], []]
 
@@ -396,7 +396,7 @@ def test_bytes_that_are_no_text_stop_nothing() -> None:
     refused = APP.reject(queries.set_column(2, "all_of", lists))
     assert refused[0] == "where: unexpected '\ufffd' at 7"
     assert refused[2] == "where: unknown column 'flood' at 1 (there are speed, kind, active, seen)"
-    assert refused[3] == "all_of: a word is null or empty"
+    assert refused[3] == "all_of: a keyword is null or empty"
 
 
 # -- who pays ----------------------------------------------------------------------------------
@@ -426,9 +426,9 @@ def test_only_the_points_that_count_are_prepared(
     wanted: int, prepared: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    places = Ruler.places
+    ranks = LiteralRanks.ranks
     monkeypatch.setattr(
-        Ruler, "places", lambda ruler, column: seen.append(len(column)) or places(ruler, column)
+        LiteralRanks, "ranks", lambda self, column: seen.append(len(column)) or ranks(self, column)
     )
     points = points_of(speed=np.arange(10.0), text=["odd" if i % 2 else "even" for i in range(10)])
     built = APP.build(queries_of([{}, {"where": "speed >= 7", "all_of": ["odd"]}]))
@@ -448,7 +448,7 @@ def test_each_distinct_condition_and_word_counts_once(monkeypatch: pytest.Monkey
     assert sorted(read) == ["speed > 1", "speed > 2"]
     assert len(built.steps) == 2
     built = APP.build(queries_of([{"all_of": ["a", "b"], "any_of": ["a", "A", "a"]}]))
-    assert (built.vocabulary.size, len(built.words)) == (2, 3)
+    assert (built.vocabulary.size, len(built.keywords)) == (2, 3)
 
 
 # -- what is refused ---------------------------------------------------------------------------
@@ -468,8 +468,8 @@ def test_queries_are_refused_with_a_reason() -> None:
         "where: unknown column 'sped' at 1 (did you mean speed?)",
         "where: expected a literal at 9",
         None,
-        "any_of: a word is null or empty",
-        "any_of: a word is null or empty",
+        "any_of: a keyword is null or empty",
+        "any_of: a keyword is null or empty",
         "where: expected a literal at 8",
         None,
     ]
@@ -513,9 +513,9 @@ def test_a_column_of_another_kind_is_refused(where: str, column: pa.Array) -> No
 def test_columns_of_other_types_are_refused() -> None:
     with pytest.raises(InputError, match="column text of the points has the keywords"):
         matching(APP, points_of(text=[5]), any_of=["a"])
-    with pytest.raises(InputError, match="column where must be a text"):
+    with pytest.raises(InputError, match="column where must be a string"):
         APP.reject(queries_of([{}]).set_column(1, "where", pa.array([5])))
-    with pytest.raises(InputError, match="column any_of must be a list of texts"):
+    with pytest.raises(InputError, match="column any_of must be a list of strings"):
         APP.reject(queries_of([{}]).set_column(3, "any_of", pa.array(["a"])))
 
 

@@ -1,12 +1,12 @@
-"""Continuous range queries with other predicates: comparisons of columns, and keywords.
+"""Subscriptions: range queries with conditions on columns, and with keywords.
 
-Owns what a subscription asks of a point beyond its rectangle, and how lots of pairs are decided
-at once. The language of comparisons is in ``predicates``, what points say to it in ``literals``,
-and keywords are in ``keywords``, all beside this file.
+Owns what a subscription requires of a point besides its rectangle, and how many pairs are decided
+at once. The language of conditions is in ``predicates``, how it applies to columns in ``literals``,
+and keywords in ``keywords``, all beside this file.
 
-What costs is paid where it is due: a lot without predicates is not built at all, a query
-without any is decided by one look, and columns are prepared for those points only that some
-query with predicates may want.
+Queries pay for what they use: a segment without conditions and keywords is not built at all, a
+query without any is decided by one comparison, and columns are prepared only for points in the
+rectangles of queries that have some.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from sparkswarm.apps.application import Application, Pairs
 from sparkswarm.apps.subscriptions.keywords import (
     Vocabulary,
     build_vocabulary,
-    in_one_spelling,
-    is_text,
+    find_keywords,
+    is_string,
     lists_of,
-    number_words,
-    texts_of,
+    normalize,
+    strings_of,
 )
-from sparkswarm.apps.subscriptions.literals import Ruler
+from sparkswarm.apps.subscriptions.literals import LiteralRanks
 from sparkswarm.apps.subscriptions.predicates import (
     COLUMN,
     ELSE,
@@ -45,9 +45,9 @@ from sparkswarm.apps.subscriptions.predicates import (
 from sparkswarm.compiled import BoolArray, IntArray, LongArray, compiled
 from sparkswarm.errors import ConfigError, InputError
 
-_GIVEN = ("id", "x", "y", "time")
-"""Columns that every application gets of the points."""
-_WORD_COLUMNS = ("all_of", "any_of")
+_PLAIN_COLUMNS = ("id", "x", "y", "time")
+"""Columns of the points that every application gets."""
+_KEYWORD_COLUMNS = ("all_of", "any_of")
 
 # Columns of Built.queries.
 _STEP = 0
@@ -57,30 +57,30 @@ _END = 3
 
 
 class Built(NamedTuple):
-    """The predicates of a lot of queries."""
+    """The conditions and keywords of some queries."""
 
     steps: IntArray
-    """What all ``where`` say, see :class:`sparkswarm.apps.subscriptions.predicates.Program`."""
-    rulers: tuple[Ruler, ...]
-    """The columns that they use."""
+    """The compiled conditions, see :class:`sparkswarm.apps.subscriptions.predicates.Program`."""
+    operands: tuple[LiteralRanks, ...]
+    """The columns that conditions use."""
     vocabulary: Vocabulary
-    """The words that queries ask for."""
+    """The keywords of all queries."""
     queries: IntArray
-    """Of shape (n, 4): the first step of its ``where``, and where in ``words`` the words begin
-    that a point must have all of, those that it must have any of, and where they end."""
-    words: IntArray
-    """The numbers of words, each list sorted and without duplicates."""
+    """Shape (n, 4): the first step of a query's condition; where in ``keywords`` those of its
+    ``all_of`` start, those of its ``any_of`` start, and those end."""
+    keywords: IntArray
+    """Numbers of keywords; those of each list are distinct and ascending."""
 
 
 class Subscriptions(Application):
-    """Range queries that also ask for attributes and keywords.
+    """Range queries with conditions on columns of the points, and with keywords.
 
-    A query has three more columns, all optional; null, an empty text and an empty list ask for
-    nothing. A point matches if it lies in the rectangle and all that is asked for holds.
+    Queries have three more columns. Null, an empty string and an empty list mean no requirement; a
+    point matches if it lies in the rectangle and meets all requirements.
 
     - ``where``: a condition such as ``speed > 50 and kind in ('taxi', 'bus')``.
-    - ``all_of``: words that the point must all have.
-    - ``any_of``: words of which the point must have at least one.
+    - ``all_of``: keywords that the point must all have.
+    - ``any_of``: keywords of which the point must have at least one.
 
     Parameters
     ----------
@@ -88,8 +88,8 @@ class Subscriptions(Application):
         The columns of the points that ``where`` may use, each with its kind: ``number``,
         ``text``, ``boolean`` or ``time``.
     keywords
-        The column of the points that has their words: a list of texts, each of which is a word,
-        or a text that is split into words. Upper and lower case count as the same.
+        The column with the keywords of the points: a list of strings, each of them a keyword, or
+        a string that is split into keywords. Case does not matter.
     """
 
     query_columns: Mapping[str, str] = {
@@ -108,108 +108,106 @@ class Subscriptions(Application):
         self._columns = dict(columns)
         self._keywords = keywords
         wanted = dict.fromkeys([*columns, *([] if keywords is None else [keywords])])
-        self.point_columns = tuple(name for name in wanted if name not in _GIVEN)
+        self.point_columns = tuple(name for name in wanted if name not in _PLAIN_COLUMNS)
 
     def reject(self, queries: pa.Table) -> Sequence[str | None]:
-        """Say why a condition cannot be read, or why words cannot be looked for."""
+        """Reject conditions that cannot be parsed, and keywords that cannot be found."""
         return self._reasons(queries, *self._conditions(queries))
 
     def build(self, queries: pa.Table) -> Built | None:
-        """Compile the conditions, each distinct one once, and number the words."""
-        conditions, which = self._conditions(queries)
-        for row, reason in enumerate(self._reasons(queries, conditions, which)):
+        """Compile each distinct condition once, and number the keywords."""
+        conditions, position = self._conditions(queries)
+        for row, reason in enumerate(self._reasons(queries, conditions, position)):
             if reason is not None:
                 raise InputError(
                     f"the stored query {queries.column('id')[row]} does not fit these "
-                    f"Subscriptions: {reason}. Give them the columns that they had before"
+                    f"Subscriptions: {reason}. Start them with the same columns as before"
                 )
-        distinct, starts, words = _words_wanted(queries)
-        if not conditions and not len(words):
+        distinct, starts, keywords = _number_keywords(queries)
+        if not conditions and not len(keywords):
             return None
         program = compile_conditions([each for each in conditions if not isinstance(each, str)])
         rows = np.empty((queries.num_rows, 4), np.int32)
-        rows[:, _STEP] = np.append(program.firsts, MATCH)[which]
+        rows[:, _STEP] = np.append(program.firsts, MATCH)[position]
         rows[:, _ALL] = starts[:-1:2]
         rows[:, _ANY] = starts[1::2]
         rows[:, _END] = starts[2::2]
-        rulers = tuple(Ruler(each, self._columns[each.name]) for each in program.operands)
-        return Built(program.steps, rulers, build_vocabulary(distinct), rows, words)
+        operands = tuple(LiteralRanks(each, self._columns[each.name]) for each in program.operands)
+        return Built(program.steps, operands, build_vocabulary(distinct), rows, keywords)
 
     def match(self, built: Built, points: pa.Table, pairs: Pairs) -> BoolArray:
-        """Take the steps of each pair's query, and look for its words."""
+        """Evaluate the condition and look for the keywords of each pair's query."""
         row_of = np.zeros(points.num_rows, np.int32)
-        number = _number_wanted(pairs.points, pairs.queries, built.queries, row_of)
-        if number == 0:
+        count = _number_points(pairs.points, pairs.queries, built.queries, row_of)
+        if count == 0:
             return np.ones(len(pairs.points), np.bool_)
         chosen = None
-        if 2 * number < points.num_rows:
+        if 2 * count < points.num_rows:
             chosen = pa.array(np.flatnonzero(row_of >= 0))
         else:
-            number = points.num_rows
-            row_of = np.arange(number, dtype=np.int32)
-        places = np.empty((number, len(built.rulers)), np.int32)
-        for i, ruler in enumerate(built.rulers):
-            places[:, i] = ruler.places(_column(points, ruler.name, chosen))
-        starts, words = np.empty(0, np.int64), np.empty(0, np.int32)
-        if self._keywords is not None and len(built.words):
+            count = points.num_rows
+            row_of = np.arange(count, dtype=np.int32)
+        ranks = np.empty((count, len(built.operands)), np.int32)
+        for i, operand in enumerate(built.operands):
+            ranks[:, i] = operand.ranks(_column(points, operand.name, chosen))
+        starts, keywords = np.empty(0, np.int64), np.empty(0, np.int32)
+        if self._keywords is not None and len(built.keywords):
             column = _column(points, self._keywords, chosen)
-            starts, words = number_words(column, self._keywords, built.vocabulary)
-        return _decide(
-            pairs.points, pairs.queries, built.queries,
-            row_of, places, built.steps,
-            starts, words, built.words, built.vocabulary.size,
-        )  # fmt: skip
+            starts, keywords = find_keywords(column, self._keywords, built.vocabulary)
+        features = _PointFeatures(row_of, ranks, starts, keywords)
+        tests = _QueryTests(built.queries, built.steps, built.keywords, built.vocabulary.size)
+        return _decide(pairs.points, pairs.queries, features, tests)
 
     def _conditions(self, queries: pa.Table) -> tuple[list[Condition | str], LongArray]:
-        """Return the distinct conditions, and for each query which one is its own, or -1.
+        """Return the distinct conditions, and the position of each query's own, or -1.
 
-        In place of one that cannot be read stands the reason.
+        A condition that cannot be parsed is replaced by the reason.
         """
         column = queries.column("where")
-        if not is_text(column.type):
-            raise InputError(f"column where must be a text, it is {column.type}")
-        texts = texts_of(column)
+        if not is_string(column.type):
+            raise InputError(f"column where must be a string, it is {column.type}")
+        texts = strings_of(column)
         blank = pc.equal(pc.utf8_trim_whitespace(texts), "")
         encoded = pc.if_else(blank, pa.scalar(None, pa.large_string()), texts).dictionary_encode()
-        which: LongArray = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy()
+        position: LongArray = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy()
         conditions: list[Condition | str] = []
         for text in encoded.dictionary.to_pylist():
             try:
                 conditions.append(parse(text, self._columns))
             except InputError as error:
                 conditions.append(f"where: {error}")
-        return conditions, which
+        return conditions, position
 
     def _reasons(
-        self, queries: pa.Table, conditions: list[Condition | str], which: LongArray
+        self, queries: pa.Table, conditions: list[Condition | str], position: LongArray
     ) -> list[str | None]:
-        """Return for each query what is wrong with it, if something is."""
-        # The last, also called -1, is of queries without a condition.
-        unread = [*(each if isinstance(each, str) else None for each in conditions), None]
-        reasons = [unread[i] for i in which.tolist()]
-        for name in _WORD_COLUMNS:
-            lengths, words = lists_of(queries.column(name), name)
+        """Return for each query why it is rejected, or None."""
+        # The last one, at position -1, is of queries without a condition.
+        of_condition = [*(each if isinstance(each, str) else None for each in conditions), None]
+        reasons = [of_condition[i] for i in position.tolist()]
+        for name in _KEYWORD_COLUMNS:
+            lengths, keywords = lists_of(queries.column(name), name)
             bad = np.repeat(np.arange(len(lengths)), lengths)
             problem = "points have no keywords; name their column in Subscriptions"
             if self._keywords is not None:
-                bad = bad[pc.equal(words, "").fill_null(True).to_numpy(zero_copy_only=False)]
-                problem = "a word is null or empty"
+                bad = bad[pc.equal(keywords, "").fill_null(True).to_numpy(zero_copy_only=False)]
+                problem = "a keyword is null or empty"
             for row in bad.tolist():
                 reasons[row] = reasons[row] or f"{name}: {problem}"
         return reasons
 
 
-def _words_wanted(queries: pa.Table) -> tuple[pa.LargeStringArray, LongArray, IntArray]:
-    """Return the distinct words of some queries, and their words by number.
+def _number_keywords(queries: pa.Table) -> tuple[pa.LargeStringArray, LongArray, IntArray]:
+    """Return the distinct keywords of some queries, and those of each query by number.
 
-    The words of query q are those from ``starts[2 * q]`` on, of which it wants all, and those
-    from ``starts[2 * q + 1]`` on, of which it wants any.
+    Those of ``all_of`` of query q start at ``starts[2 * q]``, those of ``any_of`` at
+    ``starts[2 * q + 1]``.
     """
     owners, parts = [], []
-    for i, name in enumerate(_WORD_COLUMNS):
-        lengths, words = lists_of(queries.column(name), name)
+    for i, name in enumerate(_KEYWORD_COLUMNS):
+        lengths, keywords = lists_of(queries.column(name), name)
         owners.append(np.repeat(2 * np.arange(queries.num_rows) + i, lengths))
-        parts.append(in_one_spelling(words))
+        parts.append(normalize(keywords))
     encoded = pa.concat_arrays(parts).dictionary_encode()
     size = max(len(encoded.dictionary), 1)
     keys = np.unique(np.concatenate(owners) * size + encoded.indices.to_numpy())
@@ -218,7 +216,7 @@ def _words_wanted(queries: pa.Table) -> tuple[pa.LargeStringArray, LongArray, In
 
 
 def _column(points: pa.Table, name: str, chosen: pa.Array | None) -> pa.ChunkedArray:
-    """Return a column of the points, or of the chosen ones, without dictionaries."""
+    """Return a column of all points or of the chosen ones, dictionaries decoded."""
     if name not in points.column_names:
         raise InputError(
             f"points have no column {name}; they have {', '.join(points.column_names)}"
@@ -226,17 +224,38 @@ def _column(points: pa.Table, name: str, chosen: pa.Array | None) -> pa.ChunkedA
     column = points.column(name)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if is_text(column.type) and not pa.types.is_null(column.type):
-        column = column.cast(pa.large_string())  # Arrow cannot take rows of all kinds of texts
+    if is_string(column.type) and not pa.types.is_null(column.type):
+        column = column.cast(pa.large_string())  # Arrow cannot take rows of all string types
     return column if chosen is None else column.take(chosen)
 
 
 # -- pairs -------------------------------------------------------------------------------------
 
 
+class _PointFeatures(NamedTuple):
+    """What conditions and keywords need of the points that are concerned."""
+
+    row_of: IntArray
+    """For each point its row in the others, or -1."""
+    ranks: IntArray
+    """The rank of its value in each operand."""
+    starts: LongArray
+    """Where in ``keywords`` those of each row start, and where the last ones end."""
+    keywords: IntArray
+
+
+class _QueryTests(NamedTuple):
+    """What queries require, as in :class:`Built`; the last is the size of the vocabulary."""
+
+    queries: IntArray
+    steps: IntArray
+    keywords: IntArray
+    vocabulary: int
+
+
 @compiled
-def _number_wanted(points: LongArray, queries: LongArray, table: IntArray, row_of: IntArray) -> int:
-    """Give numbers to the points that a query with predicates may want, -1 to the others."""
+def _number_points(points: LongArray, queries: LongArray, table: IntArray, row_of: IntArray) -> int:
+    """Give numbers to points in pairs with a query that has requirements, -1 to the others."""
     for i in range(len(points)):
         q = np.uint64(queries[i])
         if table[q, _STEP] != MATCH or table[q, _ALL] != table[q, _END]:
@@ -251,15 +270,16 @@ def _number_wanted(points: LongArray, queries: LongArray, table: IntArray, row_o
 
 @compiled
 def _decide(
-    points: LongArray, queries: LongArray, table: IntArray,
-    row_of: IntArray, places: IntArray, steps: IntArray,
-    starts: LongArray, words: IntArray, wanted: IntArray, vocabulary: int,
-) -> BoolArray:  # fmt: skip
-    """Say of each pair whether the point meets the query's predicates."""
+    points: LongArray, queries: LongArray, features: _PointFeatures, tests: _QueryTests
+) -> BoolArray:
+    """Return for each pair whether the point meets the query's requirements."""
+    table, steps, wanted = tests.queries, tests.steps, tests.keywords
+    row_of, ranks = features.row_of, features.ranks
+    starts, keywords = features.starts, features.keywords
     out = np.empty(len(points), np.bool_)
-    # Pairs come point after point: a point's words are marked once, and then each that a query
-    # wants is one look.
-    marked = np.full(vocabulary, -1, np.int32)
+    # Pairs come sorted by point: the keywords of a point are marked once, and then each that a
+    # query wants is found by one look.
+    marked = np.full(tests.vocabulary, -1, np.int32)
     last = -1
     for i in range(len(points)):
         q = np.uint64(queries[i])
@@ -272,14 +292,14 @@ def _decide(
         r = np.uint64(row)
         while step >= 0:
             s = np.uint64(step)
-            place = places[r, np.uint64(steps[s, COLUMN])]
-            inside = (steps[s, LOW] <= place) & (place <= steps[s, HIGH])
+            rank = ranks[r, np.uint64(steps[s, COLUMN])]
+            inside = (steps[s, LOW] <= rank) & (rank <= steps[s, HIGH])
             step = steps[s, THEN] if inside else steps[s, ELSE]
         holds = step != FAIL
         if holds and first != end:
             if row != last:
                 for j in range(starts[r], starts[r + np.uint64(1)]):
-                    marked[np.uint64(words[j])] = row
+                    marked[np.uint64(keywords[j])] = row
                 last = row
             k = first
             while k < middle and marked[np.uint64(wanted[k])] == row:

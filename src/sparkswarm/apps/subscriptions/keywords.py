@@ -1,8 +1,8 @@
-"""Words: what the keywords of queries and of points are, and their numbers.
+"""Keywords of queries and of points: when two are equal, and how they become numbers.
 
-Owns when two words are the same, where a word in a text begins and ends, and how words become
-numbers. Words are the same if they are after Unicode's composition (NFC) and its simple mapping
-to lower case. In a text a word is a run of letters, marks, digits and underscores.
+Owns the normal form of a keyword, and how a text is split into keywords. Two keywords are equal if
+they are after Unicode's composition (NFC) and simple lowercase mapping. In a text, a keyword is a
+maximal run of letters, marks, digits and underscores.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ _ONE = np.uint64(1)
 
 
 class Vocabulary(NamedTuple):
-    """Distinct words in one spelling, to be found; a word's number is its position."""
+    """Distinct normalized keywords in a hash table; the number of a keyword is its position."""
 
     slots: IntArray
-    """A hash table with a power of two of slots, less than half of them taken: a word's number,
-    or -1. A word that finds its slot taken has the next free one."""
+    """The hash table: numbers of keywords, -1 in free slots. Its size is a power of two, less than
+    half of it is used, and collisions go to the next free slot."""
     starts: LongArray
-    """Where in ``data`` each word starts, and where the last one ends."""
+    """Where in ``data`` each keyword starts, and where the last one ends."""
     data: ByteArray
+    """The keywords in UTF-8."""
 
     @property
     def size(self) -> int:
-        """How many words it has."""
+        """The number of keywords."""
         return len(self.starts) - 1
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """Say whether a column holds texts, or nothing but nulls."""
+def is_string(kind: pa.DataType) -> bool:
+    """Return whether columns of this type hold strings, or nothing but nulls."""
     types = pa.types
     if types.is_dictionary(kind):
         kind = kind.value_type
@@ -56,106 +57,104 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def is_list_of_texts(kind: pa.DataType) -> bool:
-    """Say whether a column holds lists of texts, or nothing but nulls."""
+def is_list_of_strings(kind: pa.DataType) -> bool:
+    """Return whether columns of this type hold lists of strings, or nothing but nulls."""
     types = pa.types
     is_list = types.is_list(kind) or types.is_large_list(kind)
-    return bool(types.is_null(kind) or (is_list and is_text(kind.value_type)))
+    return bool(types.is_null(kind) or (is_list and is_string(kind.value_type)))
 
 
-def texts_of(column: pa.ChunkedArray) -> pa.LargeStringArray:
-    """Return texts in one piece, and in valid UTF-8: Spark lets all bytes pass."""
-    texts = column.cast(pa.large_string()).combine_chunks()
-    return _valid(texts)
+def strings_of(column: pa.ChunkedArray) -> pa.LargeStringArray:
+    """Return a column of strings as one array of valid UTF-8; Spark does not check its strings."""
+    return _valid(column.cast(pa.large_string()).combine_chunks())
 
 
-def _valid(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+def _valid(strings: pa.LargeStringArray) -> pa.LargeStringArray:
     try:
-        texts.validate(full=True)
+        strings.validate(full=True)
     except pa.ArrowInvalid:
-        raw = texts.cast(pa.large_binary()).to_pylist()
-        decoded = [None if text is None else text.decode(errors="replace") for text in raw]
+        raw = strings.cast(pa.large_binary()).to_pylist()
+        decoded = [None if value is None else value.decode(errors="replace") for value in raw]
         return pa.array(decoded, pa.large_string())
-    return texts
+    return strings
 
 
 def lists_of(column: pa.ChunkedArray, name: str) -> tuple[LongArray, pa.LargeStringArray]:
-    """Return how many words each row of a column of lists has, and all words one after another.
-
-    A null has none.
-    """
-    if not is_list_of_texts(column.type):
-        raise InputError(f"column {name} must be a list of texts, it is {column.type}")
+    """Return the length of each list of a column, 0 for null, and all values concatenated."""
+    if not is_list_of_strings(column.type):
+        raise InputError(f"column {name} must be a list of strings, it is {column.type}")
     lists = column.cast(pa.large_list(pa.large_string())).combine_chunks()
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     return lengths, _valid(lists.flatten())
 
 
-def in_one_spelling(texts: pa.LargeStringArray) -> pa.LargeStringArray:
-    """Return texts such that words that count as the same are the same."""
-    if _is_ascii(texts):
-        return pc.ascii_lower(texts)
-    return pc.utf8_lower(pc.utf8_normalize(texts, form="NFC"))
+def normalize(strings: pa.LargeStringArray) -> pa.LargeStringArray:
+    """Return strings such that equal keywords have equal bytes."""
+    if _is_ascii(strings):
+        return pc.ascii_lower(strings)
+    return pc.utf8_lower(pc.utf8_normalize(strings, form="NFC"))
 
 
-def build_vocabulary(words: pa.LargeStringArray) -> Vocabulary:
-    """Return a vocabulary of distinct words."""
-    starts, data = _bytes_of(words)
-    slots = np.full(1 << (2 * len(words)).bit_length(), -1, np.int32)
+def build_vocabulary(keywords: pa.LargeStringArray) -> Vocabulary:
+    """Return a vocabulary of distinct normalized keywords."""
+    starts, data = _bytes_of(keywords)
+    slots = np.full(1 << (2 * len(keywords)).bit_length(), -1, np.int32)
     _fill(starts, data, slots)
     return Vocabulary(slots, starts, data)
 
 
-def number_words(
+def find_keywords(
     column: pa.ChunkedArray, name: str, vocabulary: Vocabulary
 ) -> tuple[LongArray, IntArray]:
-    """Return the words of each row that a vocabulary has.
+    """Return the keywords of each row that are in a vocabulary.
 
     Parameters
     ----------
     column
-        Texts, or lists of words.
+        Texts, or lists of keywords.
     name
-        What the column is called.
+        The name of the column, for errors.
     vocabulary
-        The words that count.
+        The keywords to find.
 
     Returns
     -------
-    tuple
-        Where the words of each row start, and where the last ones end; and the numbers of all
-        words, as often as they occur.
+    starts
+        Where the numbers of each row start, and where the last ones end.
+    numbers
+        The numbers of the keywords found; a number occurs as often as its keyword.
     """
-    if is_text(column.type):
-        return _find_words(in_one_spelling(texts_of(column)), _letters, vocabulary)
-    if not is_list_of_texts(column.type):
+    if is_string(column.type):
+        return _find_keywords(normalize(strings_of(column)), _letters, vocabulary)
+    if not is_list_of_strings(column.type):
         raise InputError(
             f"column {name} of the points has the keywords, but it is {column.type}: it must be "
-            f"a text or a list of texts"
+            f"a string or a list of strings"
         )
-    lengths, words = lists_of(column, name)
-    starts, numbers = _find_words(in_one_spelling(words), _all_characters, vocabulary)
+    lengths, keywords = lists_of(column, name)
+    starts, numbers = _find_keywords(normalize(keywords), _all_characters, vocabulary)
     return starts[np.append(0, np.cumsum(lengths))], numbers
 
 
-def _find_words(
+def _find_keywords(
     texts: pa.LargeStringArray, letters: Callable[[int], BoolArray], vocabulary: Vocabulary
 ) -> tuple[LongArray, IntArray]:
-    """Return the words of each text, which are runs of some letters."""
+    """Find the keywords of each text, where ``letters`` gives the characters of keywords."""
     starts, data = _bytes_of(texts)
     table = letters(128 if _is_ascii(texts) else _CHARACTERS)
     row_starts = np.zeros(len(texts) + 1, np.int64)
     numbers = np.empty(int(starts[-1] - starts[0] + 1) // 2 + len(texts), np.int32)
-    return row_starts, numbers[: _find(starts, data, table, *vocabulary, row_starts, numbers)]
+    count = _find(starts, data, table, vocabulary, row_starts, numbers)
+    return row_starts, numbers[:count]
 
 
-def _is_ascii(texts: pa.LargeStringArray) -> bool:
-    return bool(pc.all(pc.string_is_ascii(texts), min_count=0).as_py())
+def _is_ascii(strings: pa.LargeStringArray) -> bool:
+    return bool(pc.all(pc.string_is_ascii(strings), min_count=0).as_py())
 
 
 @cache
 def _letters(size: int) -> BoolArray:
-    """Return of each character, by its number, whether words in a text may have it."""
+    """Return for each code point below ``size`` whether keywords in a text may contain it."""
     return np.fromiter(
         (char == "_" or unicodedata.category(char)[0] in "LMN" for char in map(chr, range(size))),
         dtype=np.bool_,
@@ -168,14 +167,14 @@ def _all_characters(size: int) -> BoolArray:
     return np.ones(size, np.bool_)
 
 
-def _bytes_of(texts: pa.LargeStringArray) -> tuple[LongArray, ByteArray]:
-    """Return where each text starts and the last one ends, and the bytes; null is empty."""
-    texts = texts.fill_null("")
-    _, offsets, data = texts.buffers()
-    # Arrays that may not be written, whether there are texts or not: one kind, one compilation.
-    if not len(texts):
+def _bytes_of(strings: pa.LargeStringArray) -> tuple[LongArray, ByteArray]:
+    """Return where each string starts and the last one ends, and the bytes; null is empty."""
+    strings = strings.fill_null("")
+    _, offsets, data = strings.buffers()
+    # Always read-only arrays, so that the kernels are compiled for one type only.
+    if not len(strings):
         return np.frombuffer(bytes(8), np.int64), np.frombuffer(bytes(1), np.uint8)
-    starts = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    starts = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
     return starts, np.frombuffer(data or bytes(1), np.uint8)
 
 
@@ -184,12 +183,12 @@ def _bytes_of(texts: pa.LargeStringArray) -> tuple[LongArray, ByteArray]:
 
 @compiled
 def _fill(starts: LongArray, data: ByteArray, slots: IntArray) -> None:
-    """Put the number of each word into its slot."""
+    """Put the number of each keyword into its slot."""
     mask = np.uint64(len(slots) - 1)
     for number in range(len(starts) - 1):
         hashed = _SEED
-        for at in range(starts[number], starts[number + 1]):
-            hashed = (hashed ^ np.uint64(data[at])) * _PRIME
+        for i in range(starts[number], starts[number + 1]):
+            hashed = (hashed ^ np.uint64(data[i])) * _PRIME
         slot = (hashed ^ (hashed >> _FOLD)) & mask
         while slots[slot] >= 0:
             slot = (slot + _ONE) & mask
@@ -198,26 +197,30 @@ def _fill(starts: LongArray, data: ByteArray, slots: IntArray) -> None:
 
 @compiled
 def _find(
-    starts: LongArray, data: ByteArray, letters: BoolArray,
-    slots: IntArray, word_starts: LongArray, word_data: ByteArray,
-    row_starts: LongArray, numbers: IntArray,
-) -> int:  # fmt: skip
-    """Write the numbers of the words in each text; return how many.
+    starts: LongArray,
+    data: ByteArray,
+    letters: BoolArray,
+    vocabulary: Vocabulary,
+    row_starts: LongArray,
+    numbers: IntArray,
+) -> int:
+    """Write the numbers of the keywords in each text; return how many there are.
 
-    Compiled, and without a copy of the words: splitting by a regular expression of Arrow's alone
-    takes ten times as long.
+    Compiled, and keywords are not copied: splitting with Arrow's regular expressions alone takes
+    ten times as long.
     """
+    slots = vocabulary.slots
     mask = np.uint64(len(slots) - 1)
     n = 0
     for row in range(len(starts) - 1):
-        at, stop = starts[row], starts[row + 1]
-        begin = at
+        i, stop = starts[row], starts[row + 1]
+        begin = i
         hashed = _SEED
-        while at <= stop:
+        while i <= stop:
             size = 1
             is_letter = False
-            if at < stop:
-                byte = int(data[at])
+            if i < stop:
+                byte = int(data[i])
                 char = byte
                 if byte >= 0xF0:
                     size, char = 4, byte & 0x07
@@ -226,28 +229,28 @@ def _find(
                 elif byte >= 0xC0:
                     size, char = 2, byte & 0x1F
                 for k in range(1, size):
-                    char = char << 6 | int(data[at + k]) & 0x3F
+                    char = char << 6 | int(data[i + k]) & 0x3F
                 is_letter = letters[char]
             if is_letter:
                 for k in range(size):
-                    hashed = (hashed ^ np.uint64(data[at + k])) * _PRIME
+                    hashed = (hashed ^ np.uint64(data[i + k])) * _PRIME
             else:
                 slot = (hashed ^ (hashed >> _FOLD)) & mask
-                while at > begin and slots[slot] >= 0:
+                while i > begin and slots[slot] >= 0:
                     number = slots[slot]
-                    first = word_starts[number]
-                    length = word_starts[number + 1] - first
-                    if length == at - begin:
+                    first = vocabulary.starts[number]
+                    length = vocabulary.starts[number + 1] - first
+                    if length == i - begin:
                         same = 0
-                        while same < length and word_data[first + same] == data[begin + same]:
+                        while same < length and vocabulary.data[first + same] == data[begin + same]:
                             same += 1
                         if same == length:
                             numbers[n] = number
                             n += 1
                             break
                     slot = (slot + _ONE) & mask
-                begin = at + size
+                begin = i + size
                 hashed = _SEED
-            at += size
+            i += size
         row_starts[row + 1] = n
     return n

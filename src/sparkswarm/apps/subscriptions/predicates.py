@@ -1,9 +1,9 @@
 """Conditions on the columns of a point: the language of ``where``, and its compiled form.
 
-Owns the grammar, what it means, and the steps that a condition becomes. It sees no table and
-no point: which value a point has, others find out.
+Owns the grammar, its meaning, and the steps that a condition is compiled to. It sees no table and
+no point: :mod:`sparkswarm.apps.subscriptions.literals` looks at the values of points.
 
-The grammar, with words in any case::
+The grammar; the case of words does not matter::
 
     condition  = both { "or" both }
     both       = single { "and" single }
@@ -17,14 +17,14 @@ The grammar, with words in any case::
     literal    = number | 'text' | true | false
 
 Null means what it means in SQL: a comparison with null is unknown, ``not`` unknown is unknown,
-and what is unknown is no match. No third truth value is needed for that. ``not`` is pushed down
-to the tests, each of which has an opposite that is just as unknown of null. What is left has
-only ``and`` and ``or``, and is true exactly if it is true with false for unknown.
+and unknown is no match. No third truth value is needed for that. ``not`` is pushed down to the
+tests, each of which has a negation that is also unknown for null. The rest is ``and`` and ``or``,
+which are true exactly if they are true with false in place of unknown.
 
-A value is compared with literals only, so all that counts of it is its **place** among them.
-With the literals of a column in order, from number 0 on, null has the place 0, literal i the
-place 2i + 2, and what lies before, between and behind them the odd places. So a test of any
-kind asks whether a place lies in some runs of places, and columns of all kinds are alike.
+Values are compared with literals only, so all that matters about a value is its **rank** among
+them. With the literals of a column in ascending order, counted from 0, null has rank 0, literal i
+has rank 2i + 2, and the values below, between and above the literals have the odd ranks. Every test
+then asks whether a rank lies in some ranges of ranks, whatever the type of the column.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from sparkswarm.compiled import IntArray
 from sparkswarm.errors import InputError
 
 KINDS = ("number", "text", "boolean", "time")
-"""What a column may hold."""
+"""The kinds of values that a column may hold."""
 
 Value = int | float | str
-"""A literal: a number, a text, 0 or 1 for false and true, microseconds since 1970 for a time."""
+"""A literal: a number, a string, 0 or 1 for false and true, microseconds since 1970 for a time."""
 
 MAX_LENGTH = 10_000
-"""Characters of a condition; a longer one is refused, for every pair would pay for it."""
+"""Characters of a condition. Longer ones are rejected: every pair would pay for them."""
 MAX_DEPTH = 50
-"""Parentheses and nots around a test; more are refused."""
+"""Nesting of parentheses and ``not``. Deeper conditions are rejected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A question about one column: an operator of ``_OPPOSITE`` and its literals."""
+    """A test of one column: an operator of ``_NEGATIONS`` and its literals."""
 
     column: str
     operator: str
@@ -65,16 +65,16 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """Conditions of which every one must hold, or any."""
+class BoolOp:
+    """A conjunction or disjunction of conditions."""
 
-    every: bool
+    operator: Literal["and", "or"]
     parts: tuple[Condition, ...]
 
 
-Condition = Comparison | Joined
+Condition = Comparison | BoolOp
 
-_OPPOSITE = {
+_NEGATIONS = {
     "<": ">=",
     ">=": "<",
     ">": "<=",
@@ -90,14 +90,15 @@ _ORDERING = {"<", "<=", ">", ">=", "between", "not between"}
 _SIGNS = {"=": "in", "!=": "not in", "<>": "not in", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
-def opposite(condition: Condition) -> Condition:
-    """Return what holds where the condition is false, and is unknown where it is unknown."""
+def negate(condition: Condition) -> Condition:
+    """Return the condition that is true where this one is false, and unknown where it is."""
     if isinstance(condition, Comparison):
-        return Comparison(condition.column, _OPPOSITE[condition.operator], condition.literals)
-    return Joined(not condition.every, tuple(opposite(part) for part in condition.parts))
+        return Comparison(condition.column, _NEGATIONS[condition.operator], condition.literals)
+    operator: Literal["and", "or"] = "or" if condition.operator == "and" else "and"
+    return BoolOp(operator, tuple(negate(part) for part in condition.parts))
 
 
-# -- reading -----------------------------------------------------------------------------------
+# -- parsing -----------------------------------------------------------------------------------
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -123,23 +124,23 @@ class _Token(NamedTuple):
 
 
 def parse(text: str, columns: Mapping[str, str]) -> Condition:
-    """Return the condition that a text states.
+    """Parse a condition.
 
     Parameters
     ----------
     text
-        In the language of this module.
+        The condition, in the language of this module.
     columns
         The columns that it may use, each with one of :data:`KINDS`.
 
     Raises
     ------
     InputError
-        If it states none; the message says why and at which character, counted from 1.
+        If it is not a condition; the message says why and at which character, counted from 1.
     """
     if len(text) > MAX_LENGTH:
         raise InputError(f"{len(text)} characters are too many, {MAX_LENGTH} are allowed")
-    return _Parser(text, columns).whole()
+    return _Parser(text, columns).parse()
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -158,15 +159,15 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Reads a condition from left to right, a method for each line of the grammar."""
+    """A recursive-descent parser, with a method for each rule of the grammar."""
 
     def __init__(self, text: str, columns: Mapping[str, str]) -> None:
         self._columns = columns
         self._tokens = list(_tokens(text))
-        self._at = 0
+        self._position = 0
         self._depth = 0
 
-    def whole(self) -> Condition:
+    def parse(self) -> Condition:
         condition = self._condition()
         if self._next.kind != "end":
             raise self._expected("'and', 'or' or the end")
@@ -174,14 +175,14 @@ class _Parser:
 
     @property
     def _next(self) -> _Token:
-        return self._tokens[self._at]
+        return self._tokens[self._position]
 
     def _take(self, *texts: str) -> _Token | None:
-        """Step over the next token if it is one of these words and signs."""
+        """Consume the next token if it is one of these words and signs."""
         token = self._next
         if token.kind not in ("word", "sign") or token.text not in texts:
             return None
-        self._at += 1
+        self._position += 1
         return token
 
     def _demand(self, text: str) -> None:
@@ -195,13 +196,13 @@ class _Parser:
         parts = [self._both()]
         while self._take("or"):
             parts.append(self._both())
-        return parts[0] if len(parts) == 1 else Joined(False, tuple(parts))
+        return parts[0] if len(parts) == 1 else BoolOp("or", tuple(parts))
 
     def _both(self) -> Condition:
         parts = [self._single()]
         while self._take("and"):
             parts.append(self._single())
-        return parts[0] if len(parts) == 1 else Joined(True, tuple(parts))
+        return parts[0] if len(parts) == 1 else BoolOp("and", tuple(parts))
 
     def _single(self) -> Condition:
         begin = self._take("not", "(")
@@ -211,7 +212,7 @@ class _Parser:
         if self._depth > MAX_DEPTH:
             raise InputError(f"nested more than {MAX_DEPTH} deep at {begin.position}")
         if begin.text == "not":
-            condition = opposite(self._single())
+            condition = negate(self._single())
         else:
             condition = self._condition()
             self._demand(")")
@@ -254,7 +255,7 @@ class _Parser:
             close = difflib.get_close_matches(name, self._columns, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(self._columns)}"
             raise InputError(f"unknown column '{name}' at {token.position} ({hint})")
-        self._at += 1
+        self._position += 1
         return name
 
     def _literal(self, column: str) -> Value:
@@ -263,7 +264,7 @@ class _Parser:
             raise InputError(f"expected a literal at {token.position} (say 'is null' instead)")
         if token.kind not in ("number", "text") and token.text not in ("true", "false"):
             raise self._expected("a literal")
-        self._at += 1
+        self._position += 1
         kind = self._columns[column]
         text = token.text[1:-1].replace("''", "'")
         if token.kind == "number" and kind == "number":
@@ -280,7 +281,7 @@ class _Parser:
 
 
 def _number(token: _Token) -> int | float:
-    """Return a whole number of 64 bits where it is one, else the nearest 64-bit float."""
+    """Return a 64-bit integer if the token is one, else the nearest 64-bit float."""
     if re.fullmatch("[+-]?[0-9]{1,19}", token.text) and -(2**63) <= int(token.text) < 2**63:
         return int(token.text)
     value = float(token.text)
@@ -304,9 +305,9 @@ def _microseconds(text: str, position: int) -> int:
 # -- compiling ---------------------------------------------------------------------------------
 
 MATCH = -1
-"""In place of a step: the condition holds."""
+"""Instead of a step: the condition is true."""
 FAIL = -2
-"""In place of a step: it does not."""
+"""Instead of a step: it is not."""
 
 # Columns of Program.steps.
 COLUMN = 0
@@ -318,7 +319,7 @@ ELSE = 4
 _NULL = 0
 _FIRST = 1
 _LAST = 2**31 - 1
-"""Beyond the last place, whatever the number of literals."""
+"""A rank above all others, whatever the number of literals."""
 
 
 class Operand(NamedTuple):
@@ -326,26 +327,25 @@ class Operand(NamedTuple):
 
     name: str
     literals: tuple[Value, ...]
-    """All that it is compared with, each once, in order."""
+    """The distinct literals that it is compared with, in ascending order."""
     ordered: bool
-    """Whether it is asked for more than which literal it equals: if not, all odd places are
-    alike."""
+    """Whether the order of values matters. If not, odd ranks need not be told apart."""
 
 
 class Program(NamedTuple):
-    """Conditions as steps to take."""
+    """Compiled conditions."""
 
     operands: tuple[Operand, ...]
-    firsts: npt.NDArray[np.int32]
-    """For each condition the step that begins it, or ``MATCH`` or ``FAIL``."""
-    steps: npt.NDArray[np.int32]
-    """Of shape (n, 5): a column, by its number in ``operands``; the first and the last place of
-    a run; the step to take next where the column's place is in the run, and where it is not.
-    A step leads to an earlier one, to ``MATCH`` or to ``FAIL``, so that there is an end."""
+    firsts: IntArray
+    """The first step of each condition, or ``MATCH`` or ``FAIL``."""
+    steps: IntArray
+    """Shape (n, 5): a column, by its position in ``operands``; the first and the last rank of a
+    range; the next step if the rank of the column's value is in the range, and if it is not.
+    A step leads to an earlier one, to ``MATCH`` or to ``FAIL``, so evaluation ends."""
 
 
 def compile_conditions(conditions: Sequence[Condition]) -> Program:
-    """Return the steps of some conditions."""
+    """Compile conditions; they share the operands."""
     literals: dict[str, set[Value]] = {}
     ordered: set[str] = set()
     for test in _comparisons(conditions):
@@ -370,64 +370,65 @@ def _comparisons(conditions: Iterable[Condition]) -> Iterator[Comparison]:
 
 
 class _Writer:
-    """Writes steps from the end to the beginning: where they lead is always known."""
+    """Writes steps from the last to the first, so that the next step is always known."""
 
     def __init__(self, operands: Sequence[Operand]) -> None:
         self._operands = {operand.name: (i, operand) for i, operand in enumerate(operands)}
         self.steps: list[tuple[int, int, int, int, int]] = []
 
     def write(self, condition: Condition, then: int, otherwise: int) -> int:
-        """Write the steps that lead to one of two others; return the first."""
+        """Write the steps that lead to ``then`` or ``otherwise``; return the first of them."""
         if isinstance(condition, Comparison):
             number, operand = self._operands[condition.column]
-            return self._write_runs(number, _runs(condition, operand.literals), then, otherwise)
+            ranges = _ranges(condition, operand.literals)
+            return self._write_ranges(number, ranges, then, otherwise)
         for part in reversed(condition.parts):
-            if condition.every:
+            if condition.operator == "and":
                 then = self.write(part, then, otherwise)
             else:
                 otherwise = self.write(part, then, otherwise)
-        return then if condition.every else otherwise
+        return then if condition.operator == "and" else otherwise
 
-    def _write_runs(
-        self, column: int, runs: Sequence[tuple[int, int]], then: int, otherwise: int
+    def _write_ranges(
+        self, column: int, ranges: Sequence[tuple[int, int]], then: int, otherwise: int
     ) -> int:
-        """Write a binary search of the runs, which are in order and do not overlap."""
-        if not runs:
+        """Write a binary search of ranges, which are in ascending order and do not overlap."""
+        if not ranges:
             return otherwise
-        if len(runs) == 1:
-            self.steps.append((column, *runs[0], then, otherwise))
+        if len(ranges) == 1:
+            self.steps.append((column, *ranges[0], then, otherwise))
         else:
-            half = len(runs) // 2
-            low = self._write_runs(column, runs[:half], then, otherwise)
-            high = self._write_runs(column, runs[half:], then, otherwise)
-            self.steps.append((column, _NULL, runs[half - 1][1], low, high))
+            half = len(ranges) // 2
+            low = self._write_ranges(column, ranges[:half], then, otherwise)
+            high = self._write_ranges(column, ranges[half:], then, otherwise)
+            self.steps.append((column, _NULL, ranges[half - 1][1], low, high))
         return len(self.steps) - 1
 
 
-def _runs(test: Comparison, literals: Sequence[Value]) -> list[tuple[int, int]]:
-    """Return the places for which a test holds, as first and last of each run, in order."""
+def _ranges(test: Comparison, literals: Sequence[Value]) -> list[tuple[int, int]]:
+    """Return the ranks for which a test is true: first and last of each range, ascending."""
     if test.operator == "is null":
         return [(_NULL, _NULL)]
-    places = sorted(2 * bisect_left(literals, value) + 2 for value in set(test.literals))
+    ranks = sorted(2 * bisect_left(literals, value) + 2 for value in set(test.literals))
     match test.operator:
         case "is not null":
             return [(_FIRST, _LAST)]
         case "<":
-            return [(_FIRST, places[0] - 1)]
+            return [(_FIRST, ranks[0] - 1)]
         case "<=":
-            return [(_FIRST, places[0])]
+            return [(_FIRST, ranks[0])]
         case ">":
-            return [(places[0] + 1, _LAST)]
+            return [(ranks[0] + 1, _LAST)]
         case ">=":
-            return [(places[0], _LAST)]
+            return [(ranks[0], _LAST)]
         case "in":
-            return [(place, place) for place in places]
+            return [(rank, rank) for rank in ranks]
         case "not in":
-            begins = [_FIRST, *(place + 1 for place in places)]
-            return list(zip(begins, [*(place - 1 for place in places), _LAST], strict=True))
+            firsts = [_FIRST, *(rank + 1 for rank in ranks)]
+            return list(zip(firsts, [*(rank - 1 for rank in ranks), _LAST], strict=True))
     low, high = test.literals
-    # A column's literals are all of one kind, which mypy cannot know.
+    # The literals of a column are of one type, which mypy cannot know.
     empty = low > high  # type: ignore[operator]
     if test.operator == "between":
-        return [] if empty else [(places[0], places[-1])]
-    return [(_FIRST, _LAST)] if empty else [(_FIRST, places[0] - 1), (places[-1] + 1, _LAST)]
+        return [] if empty else [(ranks[0], ranks[-1])]
+    return [(_FIRST, _LAST)] if empty else [(_FIRST, ranks[0] - 1), (ranks[-1] + 1, _LAST)]
