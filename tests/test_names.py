@@ -8,19 +8,7 @@ from collections import defaultdict
 from .support.imports import modules
 
 TWICE: set[str] = {
-    "Answer",
-    "Dealt",
-    "Demand",
-    "Fault",
-    "Journal",
-    "Operation",
-    "Outcome",
-    "Results",
-    "Run",
-    "Scenario",
     "Swarm",
-    "Totals",
-    "World",
 }
 """Names that are defined more than once, known and to be removed."""
 

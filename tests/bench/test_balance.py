@@ -8,7 +8,7 @@ import pytest
 
 from sparkswarm.bench.balance import HOTSPOT, run_balance, variants
 from sparkswarm.bench.pictures import draw_balance, draw_plans
-from sparkswarm.bench.world import CHECK_WORK, World
+from sparkswarm.bench.world import CHECK_WORK, RoundWorld
 from sparkswarm.config import SwarmConfig
 from sparkswarm.workloads import CONTIGUOUS_US, Density, Hotspot, cities_density
 
@@ -23,7 +23,7 @@ def world(density, hotspot=None, executors=5, **kwargs):
     config = SwarmConfig(
         bounds=(b.min_x, b.min_y, b.max_x, b.max_y), grid=(60, 60), executors=executors
     )
-    return World(config, density, hotspot, points=20_000, queries=2_000, **kwargs)
+    return RoundWorld(config, density, hotspot, points=20_000, queries=2_000, **kwargs)
 
 
 def test_all_work_is_done_by_somebody_and_only_once(density):

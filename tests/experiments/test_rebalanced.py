@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sparkswarm.experiments.placement import Totals
+from sparkswarm.experiments.placement import PlacementTotals
 from sparkswarm.experiments.policies import place
 from sparkswarm.experiments.scenarios import Mix
 from sparkswarm.experiments.service import STORED
@@ -12,8 +12,8 @@ CALM = Mix(np.array([1.0, 0.0]), np.array([1.0, 0.0]))
 HOT = Mix(np.array([0.6, 0.4]), np.array([1.0, 1.0]))
 
 
-def totals(mix: Mix, points: float = 1e6) -> Totals:
-    return Totals(points * mix.points, points * np.outer(mix.points, mix.queries))
+def totals(mix: Mix, points: float = 1e6) -> PlacementTotals:
+    return PlacementTotals(points * mix.points, points * np.outer(mix.points, mix.queries))
 
 
 @pytest.fixture

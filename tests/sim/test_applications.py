@@ -217,5 +217,5 @@ def test_an_application_gets_the_columns_that_it_gets_on_spark() -> None:
 def test_what_cannot_run_here_is_refused() -> None:
     with pytest.raises(ConfigError, match="Aggregates keeps state by batch"):
         Matching(Aggregates(), COLUMNS, COLOUR)
-    with pytest.raises(ConfigError, match="wants the columns"):
+    with pytest.raises(ConfigError, match="needs the columns"):
         Matching(Circles(), COLOUR, COLOUR)

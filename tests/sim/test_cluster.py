@@ -10,13 +10,13 @@ import pytest
 
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.clock import MILLISECOND
-from sparkswarm.sim.cluster import Scenario, World, draw_scenario
-from sparkswarm.sim.faults import Fault, Faults, Kind
+from sparkswarm.sim.cluster import SimScenario, World, draw_scenario
+from sparkswarm.sim.faults import Faults, Kind, SimFault
 from sparkswarm.sim.network import Weather
-from sparkswarm.sim.workload import Demand
+from sparkswarm.sim.workload import WorkloadSize
 
 
-def scenario(*faults: Fault, seed: int = 0, executors: int = 4, **others: object) -> Scenario:
+def scenario(*faults: SimFault, seed: int = 0, executors: int = 4, **others: object) -> SimScenario:
     """Return a run with these faults and no others."""
     drawn = draw_scenario(seed)
     return replace(
@@ -34,12 +34,12 @@ def play(world: World) -> World:
     return world
 
 
-def crash(name: str, start: int, stop: int) -> Fault:
-    return Fault(Kind.CRASH, start * MILLISECOND, stop * MILLISECOND, (name,))
+def crash(name: str, start: int, stop: int) -> SimFault:
+    return SimFault(Kind.CRASH, start * MILLISECOND, stop * MILLISECOND, (name,))
 
 
-def divide(name: str, start: int, stop: int) -> Fault:
-    return Fault(Kind.DIVIDE, start * MILLISECOND, stop * MILLISECOND, (name,))
+def divide(name: str, start: int, stop: int) -> SimFault:
+    return SimFault(Kind.DIVIDE, start * MILLISECOND, stop * MILLISECOND, (name,))
 
 
 def test_partitions_move_while_the_stream_flows() -> None:
@@ -71,7 +71,7 @@ def test_an_executor_that_is_cut_off_cannot_write_any_more() -> None:
 
 
 @pytest.mark.parametrize("fault", [crash("gi0", 200, 900), divide("gi0", 200, 900)])
-def test_another_coordinator_is_chosen_and_the_old_one_steps_down(fault: Fault) -> None:
+def test_another_coordinator_is_chosen_and_the_old_one_steps_down(fault: SimFault) -> None:
     lines = io.StringIO()
     world = play(World(3, scenario(fault), journal_to=lines))
     assert world.store.term >= 1
@@ -81,8 +81,8 @@ def test_another_coordinator_is_chosen_and_the_old_one_steps_down(fault: Fault) 
     assert fault.kind is Kind.CRASH or any("steps down from term 0" in w for w in words)
 
 
-def ambush(name: str, start: int, stop: int) -> Fault:
-    return Fault(Kind.AMBUSH, start * MILLISECOND, stop * MILLISECOND, (name,))
+def ambush(name: str, start: int, stop: int) -> SimFault:
+    return SimFault(Kind.AMBUSH, start * MILLISECOND, stop * MILLISECOND, (name,))
 
 
 def test_a_plan_that_was_written_and_never_told_is_followed_all_the_same() -> None:
@@ -138,8 +138,8 @@ def emitted_until(world: World, time: int) -> int:
 
 
 def test_sources_slow_down_to_the_slowest_executor_and_speed_up_again() -> None:
-    slow = [Fault(Kind.SLOW, 0, 500 * MILLISECOND, (f"ex{m}",), 200) for m in range(4)]
-    demand = Demand(points=400, queries=4, questions=0)
+    slow = [SimFault(Kind.SLOW, 0, 500 * MILLISECOND, (f"ex{m}",), 200) for m in range(4)]
+    demand = WorkloadSize(points=400, queries=4, questions=0)
     hurried, held = (World(7, scenario(*faults, credits=4, demand=demand)) for faults in ([], slow))
     half = 500 * MILLISECOND
     assert emitted_until(held, half) < emitted_until(hurried, half) / 2

@@ -187,10 +187,10 @@ def test_answers(answer: Answered, is_right: bool) -> None:
 
 def test_a_term_has_one_coordinator() -> None:
     oracle = Story().oracle
-    oracle.presides(1, "gi1")
-    oracle.presides(1, "gi1")
+    oracle.became_coordinator(1, "gi1")
+    oracle.became_coordinator(1, "gi1")
     assert not oracle.verdict.violations
-    oracle.presides(1, "gi2")
+    oracle.became_coordinator(1, "gi2")
     assert oracle.verdict.violations
 
 

@@ -72,12 +72,12 @@ def test_a_tombstone_survives_a_split_and_refuses_what_is_older() -> None:
     record = Record(partition)
     record.apply(operation(7, 2, None, number=5))
     change = split(partition, [(LEFT, {0: TICKETS}), (RIGHT, {1: TICKETS})], 2)
-    half = new_record(change, 3, 1)
+    half = new_record(change, 3)
     assert half.missing == [(1, 0)]
     half.absorb(portion(record, 0, change, change.created[1], 1, NONE))
     assert not half.apply(operation(7, 1, CELLS))
     assert half.match(point(1, x=3.0), 1) == ([], 0)
-    lost = new_record(change, 3, 1)
+    lost = new_record(change, 3)
     lost.absorb(portion(record, 0, change, change.created[1], 1, frozenset({Bug.TOMBSTONE_LOST})))
     assert lost.apply(operation(7, 1, CELLS))
 
@@ -101,7 +101,7 @@ def test_the_newest_of_two_owners_counts_and_no_running_count_is_dropped() -> No
     one.apply(operation(7, 2, None))
     assert one.close_counts() == [Final((7, 1, 1, 0), 1)]
     change = reshared(shared, {2: TICKETS}, 5)
-    record = new_record(change, 5, 2)
+    record = new_record(change, 5)
     assert record.missing == [(1, 0), (1, 1)]
     record.absorb(portion(other, 1, change, change.created[0], 2, NONE))
     record.absorb(portion(one, 0, change, change.created[0], 2, NONE))
@@ -117,7 +117,7 @@ def test_details_are_those_of_the_newest_version() -> None:
             record.apply(operation(7, version, CELLS)._replace(details=(f"version {version}",)))
     change = reshared(shared, {2: TICKETS}, 5)
     for first, then in (((one, 0), (other, 1)), ((other, 1), (one, 0))):
-        record = new_record(change, 5, 2)
+        record = new_record(change, 5)
         for before, owner in (first, then):
             record.absorb(portion(before, owner, change, change.created[0], 2, NONE))
         assert record.entries[7].operation.details == ("version 2",)
@@ -130,7 +130,7 @@ def test_a_merge_waits_for_both_and_goes_on_with_one_count() -> None:
         record.apply(operation(7, 1, CELLS))
         record.match(point(1), 0)
     change = merged((left, right), CELLS, 3)
-    whole = new_record(change, 3, 0)
+    whole = new_record(change, 3)
     for record in records:
         whole.absorb(portion(record, 0, change, change.created[0], 0, NONE))
     (match,), _ = whole.match(point(2), 0)

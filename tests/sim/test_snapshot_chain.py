@@ -32,10 +32,10 @@ from sparkswarm.sim.kept_points import (
 from sparkswarm.sim.lineage import Lineage
 from sparkswarm.sim.snapshot_chain import (
     Acknowledgement,
-    Answer,
+    ChainAnswer,
+    ChainResults,
     Question,
     Request,
-    Results,
     SnapshotQuery,
     Step,
     answer,
@@ -117,7 +117,7 @@ class Swarm:
             if rectangle.min_x <= x <= rectangle.max_x and rectangle.min_y <= y <= rectangle.max_y
         )
 
-    def answer(self, request: Request) -> list[Results | Acknowledgement]:
+    def answer(self, request: Request) -> list[ChainResults | Acknowledgement]:
         """What the machine asked sends; it knows the plan in force."""
         step, partitions = request.step, self.world.plan.partitions
         retired = all(p.id != step.partition.id for p in partitions)
@@ -156,7 +156,7 @@ class Asking:
         grid = swarm.world.plan.grid
         self.query = SnapshotQuery(swarm.question(rectangle), known, grid, swarm.lineage)
         self.requests: list[Request] = []
-        self.inbox: list[tuple[int, Results | Acknowledgement]] = []
+        self.inbox: list[tuple[int, ChainResults | Acknowledgement]] = []
         assert self.query.answer is None
         self._send(self.query.start())
 
@@ -184,7 +184,7 @@ class Asking:
         self.given_up.add(machine)
         self._send(self.query.give_up(machine))
 
-    def run(self) -> Answer:
+    def run(self) -> ChainAnswer:
         while True:
             while self.deliver_one():
                 pass
@@ -197,7 +197,7 @@ class Asking:
         return found
 
 
-def ids_of(found: Answer) -> list[int]:
+def ids_of(found: ChainAnswer) -> list[int]:
     """The ids found; each point must be there once and with its own place and time."""
     ids = found.points["id"].tolist()
     assert len(ids) == len(set(ids))
@@ -527,7 +527,7 @@ def test_outside_the_bounds_there_is_nothing_to_ask() -> None:
 # -- what arrives ------------------------------------------------------------------------------
 
 
-def one_step() -> tuple[SnapshotQuery, Step, list[Results | Acknowledgement]]:
+def one_step() -> tuple[SnapshotQuery, Step, list[ChainResults | Acknowledgement]]:
     swarm = small(SimSliding(100))
     swarm.receive([0.5, 1.5, 2.5], [0.5, 0.5, 0.5])
     query = SnapshotQuery(

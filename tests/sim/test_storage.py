@@ -91,7 +91,7 @@ def test_the_state_of_the_dead_is_put_together_from_before_them() -> None:
     assert final is not None
     change = store.change_to(third)
     assert change is not None
-    record = new_record(change, third, 2)
+    record = new_record(change, third)
     record.absorb(portion(final, 1, change, record.partition, 2, frozenset()))
     assert list(record.entries) == [7]
     assert Point(0, 3, 1.0, 1.0, 0, 0) in record.seen

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sparkswarm.bench.world import World
+from sparkswarm.bench.world import RoundWorld
 from sparkswarm.config import CostModelName, DecisionName, SwarmConfig
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.workloads import Density, Hotspot
@@ -49,7 +49,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class VariantRun:
     """What one variant did, and its plans before some rounds worth drawing.
 
     ``static_efficiency`` is what the same rounds would have had with the first plan.
@@ -95,7 +95,7 @@ def run_balance(
     queries: int,
     seed: int,
     on_round: Callable[[Variant, int], None] = lambda variant, number: None,
-) -> list[Run]:
+) -> list[VariantRun]:
     """Run all variants on the same workload; ``on_round`` is called after every round."""
     bounds = density.bounds
     grid = density.grid
@@ -110,7 +110,7 @@ def run_balance(
             max_pairs_per_round=variant.moves_per_round,
             shared_cells=variant.shared_cells,
         )
-        world = World(
+        world = RoundWorld(
             config,
             density,
             HOTSPOT if rounds > HOTSPOT.start else None,
@@ -131,7 +131,7 @@ def run_balance(
         world.swarm.index.check_tiling()
         partitions = len(world.swarm.plan.partitions)
         runs.append(
-            Run(
+            VariantRun(
                 variant, executors, tuple(efficiency), tuple(static), tuple(changes),
                 partitions, tuple(plans),
             )

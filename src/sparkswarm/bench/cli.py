@@ -129,7 +129,7 @@ def overhead(
     Example: sparkswarm bench overhead --queries 100000 --repeat 50
     """
     from sparkswarm.bench.overhead import run_overhead
-    from sparkswarm.bench.world import World
+    from sparkswarm.bench.world import RoundWorld
     from sparkswarm.config import SwarmConfig
 
     with explained(), progress_bar() as progress:
@@ -141,7 +141,7 @@ def overhead(
             executors=executors,
         )
         task = progress.add_task("registering queries", total=rounds + 12)
-        world = World(config, where, None, points, queries, seed)
+        world = RoundWorld(config, where, None, points, queries, seed)
         for _ in range(rounds):
             world.play()
             progress.update(task, advance=1, description="playing rounds")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sparkswarm.bench.world import World
+from sparkswarm.bench.world import RoundWorld
 from sparkswarm.protocol.coordinator import Coordinator
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.holding import Holding
@@ -38,7 +38,7 @@ BATCH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class TimedOperation:
     """One operation's times.
 
     Attributes
@@ -78,7 +78,9 @@ class Operation:
         }
 
 
-def run_overhead(world: World, density: Density, repeat: int, seed: int = 0) -> Iterator[Operation]:
+def run_overhead(
+    world: RoundWorld, density: Density, repeat: int, seed: int = 0
+) -> Iterator[TimedOperation]:
     """Time every operation ``repeat`` times on a world that has been played for a while."""
     rng = np.random.default_rng(seed)
     yield from _global_index(world, density, rng, repeat)
@@ -87,22 +89,22 @@ def run_overhead(world: World, density: Density, repeat: int, seed: int = 0) -> 
 
 
 def _global_index(
-    world: World, density: Density, rng: np.random.Generator, repeat: int
-) -> Iterator[Operation]:
+    world: RoundWorld, density: Density, rng: np.random.Generator, repeat: int
+) -> Iterator[TimedOperation]:
     index = GlobalIndex(world.swarm.plan)
     x, y = density.sample_points(rng, BATCH)
     queries = density.grid.place_queries(*density.sample_queries(rng, BATCH, QUERY_SIDE))
     figure = "GlobalIndex (1)"
-    yield Operation(
+    yield TimedOperation(
         "route a point", figure, f"point, in batches of {BATCH}",
         _timed(lambda: index.route(x, y), repeat, BATCH),
     )  # fmt: skip
-    yield Operation(
+    yield TimedOperation(
         "route a query", figure, f"query, in batches of {BATCH}",
         _timed(lambda: index.route_queries(queries), repeat, BATCH),
     )  # fmt: skip
     one_x, one_y = x[:1], y[:1]
-    yield Operation(
+    yield TimedOperation(
         "route a point alone", figure, "point, one a call",
         _timed(lambda: index.route(one_x, one_y), repeat),
     )  # fmt: skip
@@ -115,7 +117,7 @@ def _global_index(
         change = moved(partition, owner, taker, next(ids))
         return lambda: index.apply(change)
 
-    yield Operation(
+    yield TimedOperation(
         "update the index: move", "GlobalIndex (2)", "partition moved", _prepared(move, repeat)
     )
 
@@ -126,12 +128,12 @@ def _global_index(
         change = split(partition, [(left, shares), (right, shares)], next(ids))
         return lambda: index.apply(change)
 
-    yield Operation(
+    yield TimedOperation(
         "update the index: split", "GlobalIndex (2)", "partition split", _prepared(cut, repeat)
     )
 
 
-def _coordinator(world: World, repeat: int) -> Iterator[Operation]:
+def _coordinator(world: RoundWorld, repeat: int) -> Iterator[TimedOperation]:
     """Time the two steps that only the Coordinator takes, on fresh rounds of real costs."""
     plan, config = world.swarm.plan, world.config
     numerators = [
@@ -148,15 +150,15 @@ def _coordinator(world: World, repeat: int) -> Iterator[Operation]:
         for report in reports[:-1]:
             receive += _timed(partial(coordinator.handle, report), 1)
         decide += _timed(partial(coordinator.handle, reports[-1]), 1)
-    yield Operation(
+    yield TimedOperation(
         "receive an executor's costs", "GlobalIndex (3)", "report of two numbers", tuple(receive)
     )
-    yield Operation("decide, find m_high and m_low", "GlobalIndex (4)", "round", tuple(decide))
+    yield TimedOperation("decide, find m_high and m_low", "GlobalIndex (4)", "round", tuple(decide))
 
 
 def _executor(
-    world: World, density: Density, rng: np.random.Generator, repeat: int
-) -> Iterator[Operation]:
+    world: RoundWorld, density: Density, rng: np.random.Generator, repeat: int
+) -> Iterator[TimedOperation]:
     swarm = world.swarm
     most = max(swarm.units, key=lambda unit: len(unit.partitions))
     x, y = density.sample_points(rng, 40 * BATCH)
@@ -169,7 +171,7 @@ def _executor(
         most.collect_points(partition, columns, rows, checks)
 
     holds = f"executor with {len(most.partitions)} partitions"
-    yield Operation(
+    yield TimedOperation(
         "identify the partition and collect statistics", "executor (1)",
         f"point, in batches of {len(mine)}", _timed(collect, repeat, len(mine)),
     )  # fmt: skip
@@ -179,7 +181,7 @@ def _executor(
         collect()
         return lambda: most.handle(CloseRound(most.executor, next(rounds)))
 
-    yield Operation("close a round and cost", "executor (2)", holds, _prepared(close, repeat))
+    yield TimedOperation("close a round and cost", "executor (2)", holds, _prepared(close, repeat))
     request = ReduceRequest(
         m_high=most.executor,
         round=world.round,
@@ -194,8 +196,8 @@ def _executor(
         found = Search(most.executor, held, most.model, 1_000_000.0, request.fresh_ids[0], Rules())
         found.run([Receiver(request.m_lows[0], 0.0)])
 
-    yield Operation("find a reduction", "executor (3)", holds, _timed(search, repeat))
-    yield Operation(
+    yield TimedOperation("find a reduction", "executor (3)", holds, _timed(search, repeat))
+    yield TimedOperation(
         "find a reduction, recount its queries", "executor (3)", holds,
         _timed(lambda: most.handle(request), repeat),
     )  # fmt: skip
@@ -215,7 +217,7 @@ def _executor(
 
         return receive
 
-    yield Operation(
+    yield TimedOperation(
         "take over a partition", "executor (4)", f"partition of {largest.cells.area} cells",
         _prepared(take_over, repeat),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 
-from sparkswarm.bench.balance import HOTSPOT, Run
+from sparkswarm.bench.balance import HOTSPOT, VariantRun
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.workloads import Density
 
@@ -32,7 +32,7 @@ _POLICY_COLOURS = {
 }
 
 
-def draw_balance(runs: Sequence[Run], title: str, path: Path) -> None:
+def draw_balance(runs: Sequence[VariantRun], title: str, path: Path) -> None:
     """Draw the balance efficiency of every run, round by round."""
     figure, axes = plt.subplots(figsize=(10, 5.6), layout="constrained")
     rounds = max(len(run.efficiency) for run in runs)

@@ -65,7 +65,7 @@ def _efficiency(work: FloatArray) -> float:
     return float(work.mean()) / most if most else 1.0
 
 
-class World:
+class RoundWorld:
     """Points and queries in rounds, over a :class:`LocalSwarm`.
 
     Parameters

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sparkswarm.bench.overhead import run_overhead
-from sparkswarm.bench.world import World
+from sparkswarm.bench.world import RoundWorld
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError
 from sparkswarm.experiments import pictures
@@ -126,7 +126,7 @@ class Figures:
                 executors=self.settings.machines.executors,
             )
             seed = self.settings.seed
-            world = World(config, self.density, None, _PLAYED, _PLAYED, seed)
+            world = RoundWorld(config, self.density, None, _PLAYED, _PLAYED, seed)
             for _ in range(_ROUNDS):
                 world.play()
             self._operations = [

@@ -10,7 +10,7 @@ import numpy as np
 
 from sparkswarm.compiled import FloatArray, LongArray, compiled
 from sparkswarm.experiments.field import Field
-from sparkswarm.experiments.placement import Load, Moves, Still, Totals
+from sparkswarm.experiments.placement import Load, Moves, PlacementTotals, Still
 from sparkswarm.experiments.scenarios import Mix
 from sparkswarm.experiments.service import Service
 from sparkswarm.geometry import Grid, QueryCells
@@ -75,7 +75,7 @@ class Paired:
         return self._held @ mix.queries
 
     def close_round(
-        self, number: int, totals: Totals, mix: Mix, busy: FloatArray
+        self, number: int, totals: PlacementTotals, mix: Mix, busy: FloatArray
     ) -> tuple[list[Decision], Moves | None]:
         """Decide nothing."""
         return [], None

@@ -18,7 +18,7 @@ from sparkswarm.errors import ConfigError
 BITS = 8
 
 
-class Demand(NamedTuple):
+class StationDemand(NamedTuple):
     """What an emitted tuple asks of every station.
 
     Stations are the executors, the GlobalIndex machines, then the outgoing and the incoming
@@ -104,7 +104,7 @@ class Machines:
         first = self.sources + self.routers
         return np.arange(first, first + self.executors) % self.hosts
 
-    def demand(self, share: FloatArray, seconds: FloatArray, route_point: float) -> Demand:
+    def demand(self, share: FloatArray, seconds: FloatArray, route_point: float) -> StationDemand:
         """Return what a tuple asks of every station.
 
         Parameters
@@ -118,7 +118,7 @@ class Machines:
         """
         routers = np.full(self.routers, 1.0 / self.routers if self.routers else 0.0)
         crossing = np.concatenate(self._crossing(share))
-        return Demand(
+        return StationDemand(
             np.concatenate([seconds, routers * route_point, crossing * self.tuple_on_link]),
             np.concatenate([share, routers, crossing]),
         )

@@ -39,7 +39,7 @@ class Load(NamedTuple):
     held: FloatArray
 
 
-class Totals(NamedTuple):
+class PlacementTotals(NamedTuple):
     """What was emitted in a round.
 
     Attributes
@@ -89,7 +89,7 @@ class Placement(Protocol):
         """Return how many queries each executor holds."""
 
     def close_round(
-        self, number: int, totals: Totals, mix: Mix, busy: FloatArray
+        self, number: int, totals: PlacementTotals, mix: Mix, busy: FloatArray
     ) -> tuple[list[Decision], Moves | None]:
         """End a round: return what was decided, and what it moved if anything can move."""
 
@@ -122,7 +122,7 @@ class Still(Mixed):
         self._held = held
 
     def close_round(
-        self, number: int, totals: Totals, mix: Mix, busy: FloatArray
+        self, number: int, totals: PlacementTotals, mix: Mix, busy: FloatArray
     ) -> tuple[list[Decision], Moves | None]:
         """Decide nothing."""
         return [], None
@@ -141,7 +141,7 @@ class ByPlan(Still):
         super().__init__(*by_owner(field, plan), counts * field.weight)
 
 
-class Dealt(Still):
+class ReplicatedPlacement(Still):
     """Points are dealt out in turn and every executor holds every query: Replicated."""
 
     def __init__(self, field: Field, executors: int) -> None:

@@ -18,7 +18,7 @@ from sparkswarm.experiments.field import Field
 from sparkswarm.experiments.hashed import Hashed, Paired
 from sparkswarm.experiments.machines import Machines
 from sparkswarm.experiments.names import POLICIES
-from sparkswarm.experiments.placement import ByPlan, Dealt, Placement
+from sparkswarm.experiments.placement import ByPlan, Placement, ReplicatedPlacement
 from sparkswarm.experiments.rebalanced import Rebalanced
 from sparkswarm.experiments.service import Service
 from sparkswarm.geometry import Grid, QueryCells
@@ -66,7 +66,7 @@ def _swarm_paper(field: Field, machines: Machines, service: Service, seed: int) 
 
 
 def _replicated(field: Field, machines: Machines, service: Service, seed: int) -> Placement:
-    return Dealt(field, machines.executors)
+    return ReplicatedPlacement(field, machines.executors)
 
 
 def _static_uniform(field: Field, machines: Machines, service: Service, seed: int) -> Placement:

@@ -14,7 +14,7 @@ import numpy as np
 from sparkswarm.compiled import FloatArray, IntArray, LongArray
 from sparkswarm.config import SwarmConfig
 from sparkswarm.experiments.field import Field
-from sparkswarm.experiments.placement import Mixed, Moves, Totals, by_owner
+from sparkswarm.experiments.placement import Mixed, Moves, PlacementTotals, by_owner
 from sparkswarm.experiments.scenarios import Mix
 from sparkswarm.experiments.service import Service
 from sparkswarm.geometry import CellRect, QueryCells
@@ -75,7 +75,7 @@ class Rebalanced(Mixed):
         self._follow()
 
     def close_round(
-        self, number: int, totals: Totals, mix: Mix, busy: FloatArray
+        self, number: int, totals: PlacementTotals, mix: Mix, busy: FloatArray
     ) -> tuple[list[Decision], Moves | None]:
         """Let the units see the round, and let the protocol act on it."""
         self._register(mix)
@@ -98,7 +98,7 @@ class Rebalanced(Mixed):
 
     # -- statistics ------------------------------------------------------------------------
 
-    def _collect_points(self, totals: Totals) -> None:
+    def _collect_points(self, totals: PlacementTotals) -> None:
         """Count a round's tuples in the cells where they fell, with the checks they took."""
         field = self._field
         count = totals.points @ field.points

@@ -15,7 +15,7 @@ import numpy as np
 from sparkswarm.compiled import FloatArray
 from sparkswarm.experiments.field import Field
 from sparkswarm.experiments.machines import Machines
-from sparkswarm.experiments.placement import Load, Moves, Placement, Totals
+from sparkswarm.experiments.placement import Load, Moves, Placement, PlacementTotals
 from sparkswarm.experiments.policies import place
 from sparkswarm.experiments.scenarios import MINUTE, Mix, Scenario
 from sparkswarm.experiments.service import Service
@@ -216,7 +216,7 @@ class _Player:
         m = self._machines
         number = self._slice // m.slices_a_round - 1
         log, moves = self._placement.close_round(
-            number, Totals(self._points, self._met), self._mix, self._round_busy
+            number, PlacementTotals(self._points, self._met), self._mix, self._round_busy
         )
         at = self._slice * m.slice_seconds
         self._outcome.journal += [

@@ -1,7 +1,7 @@
-"""Planted bugs: what the harness must find, to be believed when it finds nothing.
+"""Planted bugs: faults in the protocol that the simulator must be able to detect.
 
-Owns their names and what they break. Each is a small ``if`` where it bites; none is ever on
-unless a run asks for it by name.
+A fuzzer that finds nothing is only credible if it finds these. Each bug is a small ``if`` at the
+place that it breaks, and is off unless a run enables it by name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Bug(StrEnum):
-    """A mistake that a run can be made to contain."""
+    """A bug that can be switched on for a run."""
 
     NO_FORWARDING = "no-forwarding"
     FORWARDING_STOPS_EARLY = "forwarding-stops-early"
@@ -28,12 +28,12 @@ class Bug(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """What is broken, in a sentence."""
+        """One sentence on what the bug breaks."""
         return MEANINGS[self]
 
 
 MEANINGS = {
-    Bug.NO_FORWARDING: "m_high drops what still reaches it of a partition it gave away.",
+    Bug.NO_FORWARDING: "m_high drops tuples that still reach it for a partition that it gave away.",
     Bug.FORWARDING_STOPS_EARLY: (
         "m_high stops forwarding when the next round starts, as the paper has it, whether or "
         "not all GlobalIndex machines have updated."
@@ -42,16 +42,16 @@ MEANINGS = {
     Bug.STATE_LEFT_BEHIND: "The running counts of queries stay with m_high.",
     Bug.ALGORITHM_1_AS_PRINTED: "Queries are routed by Algorithm 1 as the paper prints it.",
     Bug.ACKNOWLEDGED_WITHOUT_COUNT: (
-        "The machine with a snapshot query takes an acknowledgement for all of its results, "
-        "without counting them."
+        "m_q takes the acknowledgement of a snapshot query as the end of its results, without "
+        "counting them."
     ),
-    Bug.TWO_COORDINATORS: "An old Coordinator goes on, and nobody looks at terms.",
+    Bug.TWO_COORDINATORS: "An old Coordinator keeps deciding, and nobody checks terms.",
     Bug.ID_REUSE: "The Coordinator grants the same partition ids again.",
     Bug.BORDER_CELL_TWICE: "A point on the border of two cells is routed to both.",
     Bug.TOMBSTONE_LOST: "A split forgets that a query was removed.",
-    Bug.SEEN_NOT_MOVED: "Which tuples were processed is not handed over.",
-    Bug.FENCE_IGNORED: "An executor that was declared dead goes on as if nothing had happened.",
+    Bug.SEEN_NOT_MOVED: "The record of processed tuples is not handed over.",
+    Bug.FENCE_IGNORED: "An executor that was declared dead keeps running and writing.",
     Bug.DETAILS_LEFT_BEHIND: (
-        "Of a query that moves only the rectangle arrives, not what else the application needs."
+        "Only the rectangle of a moved query arrives, not the application's columns."
     ),
 }

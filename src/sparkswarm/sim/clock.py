@@ -1,7 +1,7 @@
-"""Virtual time: a queue of things to do, in the order of their time.
+"""Virtual time: a queue of scheduled actions.
 
-Owns the present. Time is whole microseconds, and what is due at the same time happens in the
-order in which it was asked for, so that the same seed gives the same history everywhere.
+Time is in whole microseconds. Actions due at the same time run in the order in which they were
+scheduled, so the same seed gives the same history on every machine.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ MILLISECOND = 1000
 
 
 class Clock:
-    """Do one thing after another, know what time it is, and count what was done."""
+    """The current time, and the actions that are due later."""
 
     def __init__(self) -> None:
         self.now = 0
         self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._asked = 0
+        self._scheduled = 0
         self.done = 0
 
     def after(self, delay: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Do ``action`` when ``delay`` microseconds have passed."""
-        self._asked += 1
-        heapq.heappush(self._queue, (self.now + delay, self._asked, action, arguments))
+        """Schedule an action in ``delay`` microseconds."""
+        self._scheduled += 1
+        heapq.heappush(self._queue, (self.now + delay, self._scheduled, action, arguments))
 
     def step(self) -> bool:
-        """Do the next thing; False if there is none."""
+        """Run the next action; return False if there is none."""
         if not self._queue:
             return False
         self.done += 1

@@ -1,9 +1,8 @@
-"""A whole cluster in one process, from a seed: sources, GlobalIndex machines, executors, a sink.
+"""A simulated cluster in one process: sources, GlobalIndex machines, executors and a sink.
 
-Owns the world that machines share (clock, network, store, chance), and how a run is played: it
-begins, faults come and go, and it must come to rest. It is an instrument to test the protocol
-with. No wall clock, no thread, no socket: the same seed is the same run, event for event, on
-every machine.
+Owns what machines share (clock, network, store, random numbers) and the course of a run: machines
+start, faults come and go, and the cluster must come to rest. There is no wall clock, thread or
+socket: the same seed gives the same run, event for event, on every computer.
 """
 
 from __future__ import annotations
@@ -18,40 +17,40 @@ from sparkswarm.protocol.plan import Plan
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.clock import MILLISECOND, Clock
 from sparkswarm.sim.executor import Executor
-from sparkswarm.sim.faults import Fault, Faults, Kind, draw_faults
-from sparkswarm.sim.journal import Journal
+from sparkswarm.sim.faults import Faults, Kind, SimFault, draw_faults
+from sparkswarm.sim.journal import SimJournal
 from sparkswarm.sim.kept_points import SimCount, SimSliding, SimTumbling, Window
 from sparkswarm.sim.machine import Machine
 from sparkswarm.sim.network import Frame, Network
-from sparkswarm.sim.oracle import Oracle, Verdict
+from sparkswarm.sim.oracle import Oracle, OracleVerdict
 from sparkswarm.sim.router import Router
 from sparkswarm.sim.sink import Sink
-from sparkswarm.sim.source import Source
+from sparkswarm.sim.source import SimSource
 from sparkswarm.sim.storage import Storage
 from sparkswarm.sim.tuples import Point
-from sparkswarm.sim.workload import Demand, Workload, draw_workload
+from sparkswarm.sim.workload import Workload, WorkloadSize, draw_workload
 
 POINTS_PER_SOURCE = 1_000_000
-"""A point's id is its source x this + its number."""
+"""The id of a point is source x POINTS_PER_SOURCE + number."""
 
 GRACE = 300 * MILLISECOND
-"""After the last fault machines have so long to find each other before rounds are counted."""
+"""Time that machines have to reconnect after the last fault before rounds are counted."""
 
 LAST = 15_000 * MILLISECOND
-"""A run that has not come to rest by then never will."""
+"""A run that is not at rest by then has failed."""
 
 EVERYTHING = 1_000_000
-"""A count window of this size forgets nothing."""
+"""Size of a count window from which nothing expires."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
-    """All that a run is made of, besides chance."""
+class SimScenario:
+    """The parameters of a run, beside its seed."""
 
     config: SwarmConfig
     routers: int
     sources: int
-    demand: Demand
+    demand: WorkloadSize
     faults: Faults
     window: Window
     credits: int
@@ -60,30 +59,30 @@ class Scenario:
 
     @property
     def again_after(self) -> int:
-        """When a source loses patience; where nobody can die, nothing should need that."""
+        """When a source sends a tuple again. Without deadly faults that must never be necessary."""
         return (600 if self.faults.may_kill else 4000) * MILLISECOND
 
 
-def draw_scenario(seed: int) -> Scenario:
-    """Draw a run from its seed."""
-    luck = random.Random(f"{seed}/scenario")
-    executors, routers, sources = luck.randint(3, 6), luck.randint(2, 3), luck.randint(1, 3)
-    side = luck.choice((16, 16, 24, 32))
-    # In some runs there are more operations, close upon each other, and fewer points.
-    demand = luck.choice((Demand(), Demand(points=140, queries=36, impatience=0.8)))
+def draw_scenario(seed: int) -> SimScenario:
+    """Draw the parameters of a run from its seed."""
+    rng = random.Random(f"{seed}/scenario")
+    executors, routers, sources = rng.randint(3, 6), rng.randint(2, 3), rng.randint(1, 3)
+    side = rng.choice((16, 16, 24, 32))
+    # Some runs have more operations, at short intervals, and fewer points.
+    demand = rng.choice((WorkloadSize(), WorkloadSize(points=140, queries=36, impatience=0.8)))
     config = SwarmConfig(
         bounds=(0.0, 0.0, float(side), float(side)),
         grid=(side, side),
         executors=executors,
-        cost_model=luck.choice(("work", "paper")),
+        cost_model=rng.choice(("work", "paper")),
         decision="five_stages",
         beta=1,
-        max_pairs_per_round=luck.choice((1, 2, 0)),
-        max_receivers=luck.choice((1, 0)),
-        shared_cells=luck.random() < 0.7,
+        max_pairs_per_round=rng.choice((1, 2, 0)),
+        max_receivers=rng.choice((1, 0)),
+        shared_cells=rng.random() < 0.7,
         min_gain=0.0,
         payback_rounds=1000.0,
-        merge_every_rounds=luck.choice((0, 2, 3)),
+        merge_every_rounds=rng.choice((0, 2, 3)),
     )
     windows: tuple[Window, ...] = (
         SimSliding(300.0 * MILLISECOND),
@@ -91,38 +90,38 @@ def draw_scenario(seed: int) -> Scenario:
         SimCount(8),
         SimCount(EVERYTHING),
     )
-    return Scenario(
+    return SimScenario(
         config=config,
         routers=routers,
         sources=sources,
         demand=demand,
-        faults=draw_faults(luck, executors, routers, sources, demand.length),
-        window=luck.choice(windows),
-        credits=luck.choice((4, 16, 64)),
-        round_length=luck.choice((40, 60, 90)) * MILLISECOND,
-        cells_per_step=luck.choice((4, 16, 64)),
+        faults=draw_faults(rng, executors, routers, sources, demand.length),
+        window=rng.choice(windows),
+        credits=rng.choice((4, 16, 64)),
+        round_length=rng.choice((40, 60, 90)) * MILLISECOND,
+        cells_per_step=rng.choice((4, 16, 64)),
     )
 
 
 class World:
-    """What machines share.
+    """A cluster and what its machines share.
 
     Parameters
     ----------
     seed, scenario
-        What to play.
+        Seed and parameters of the run.
     bugs
-        What is broken on purpose.
+        Planted bugs.
     journal_to
-        Where every event is written, if anywhere.
+        Output for the journal; None keeps only its hash.
     workload
-        What the sources emit; drawn from the seed if not given.
+        What the sources emit; drawn from the seed by default.
     """
 
     def __init__(
         self,
         seed: int,
-        scenario: Scenario,
+        scenario: SimScenario,
         bugs: frozenset[Bug] = frozenset(),
         journal_to: TextIO | None = None,
         workload: Workload | None = None,
@@ -137,10 +136,10 @@ class World:
         self.round_length = scenario.round_length
         self.cells_per_step = scenario.cells_per_step
         self.liars = scenario.faults.liars
-        self.luck = random.Random(f"{seed}/machines")
-        self.luck_of_liars = random.Random(f"{seed}/liars")
+        self.rng = random.Random(f"{seed}/machines")
+        self.liar_rng = random.Random(f"{seed}/liars")
         self.clock = Clock()
-        self.journal = Journal(journal_to)
+        self.journal = SimJournal(journal_to)
         plan = Plan.initial(self.grid, self.executors)
         self.store = Storage(plan, bugs)
         counts_all = self.window == SimCount(EVERYTHING) or not isinstance(self.window, SimCount)
@@ -151,7 +150,7 @@ class World:
         weather = scenario.faults.weather
         self.network = Network(self.clock, random.Random(f"{seed}/network"), weather, self._arrive)
         self.sources = [
-            Source(s, self, script, scenario.credits, scenario.again_after)
+            SimSource(s, self, script, scenario.credits, scenario.again_after)
             for s, script in enumerate(workload.scripts)
         ]
         self._ambushed: set[str] = set()
@@ -175,15 +174,16 @@ class World:
         return divmod(point_id, POINTS_PER_SOURCE)
 
     def note(self, who: str, what: str) -> None:
-        """Write into the journal."""
+        """Write to the journal."""
         self.journal.note(self.clock.now, who, what)
 
     def committed(self, machine: Machine) -> None:
-        """Hear that a machine has changed what is durable, and has told nobody yet.
+        """Crash a machine that is the target of an ambush.
 
-        The worst moment to crash: a partition retired and not handed over, a plan written and
-        not published. What an event does to the store it does as a whole, so the rest of the
-        event still counts there; only nothing of it is sent.
+        Machines call this after a write to the store and before they send anything about it,
+        the worst moment for a crash: a partition is retired but not handed over, a plan is
+        written but not published. An event is atomic, so its later writes still take effect;
+        only its messages are lost.
         """
         if machine.name in self._ambushed:
             self._ambushed.discard(machine.name)
@@ -196,7 +196,7 @@ class World:
         self.machines[target].receive(source, frame)
 
     def happened(self) -> dict[str, int]:
-        """Return how often what happened."""
+        """Return the number of events of each kind."""
         changes = [change for changes in self.store.log for change in changes]
         kinds = {str(kind): sum(c.kind is kind for c in changes) for kind in ChangeKind}
         faults = self.scenario.faults.schedule
@@ -211,28 +211,28 @@ class World:
             **self.oracle.seen(),
         }
 
-    # -- playing ----------------------------------------------------------------------------------
+    # -- the run ----------------------------------------------------------------------------------
 
-    def play(self) -> Verdict:
-        """Run until all is at rest, and judge."""
+    def play(self) -> OracleVerdict:
+        """Run until the cluster is at rest, and return the verdict."""
         for fault in self.scenario.faults.schedule:
             self.clock.after(fault.start, self._begin, fault)
             self.clock.after(fault.stop, self._end, fault)
         for machine in self.machines.values():
             machine.start()
         try:
-            while not self._is_at_rest():
+            while unrest := self._unrest():
                 if self.clock.now > LAST:
-                    self.oracle.wrong("the run did not come to rest: " + self._why_not())
+                    self.oracle.wrong(f"the run did not come to rest: {unrest}")
                     break
                 for _ in range(50):
                     self.clock.step()
         except Exception as error:
-            # Whatever a machine trips over is a finding, and the journal leads to it.
+            # Any exception in a machine is a violation; the journal shows what led to it.
             self.oracle.wrong(f"{type(error).__name__}: {error}")
         return self.oracle.judge()
 
-    def _begin(self, fault: Fault) -> None:
+    def _begin(self, fault: SimFault) -> None:
         self.note("faults", f"{fault.kind} {fault.targets} begins")
         match fault.kind:
             case Kind.SLOW:
@@ -251,7 +251,7 @@ class World:
                 self.oracle.crashed()
                 self.network.divide(frozenset(fault.targets))
 
-    def _end(self, fault: Fault) -> None:
+    def _end(self, fault: SimFault) -> None:
         self.note("faults", f"{fault.kind} {fault.targets} is over")
         match fault.kind:
             case Kind.SLOW:
@@ -269,11 +269,8 @@ class World:
             case Kind.DIVIDE:
                 self.network.heal(frozenset(fault.targets))
 
-    def _is_at_rest(self) -> bool:
-        return not self._why_not()
-
-    def _why_not(self) -> str:
-        """Say what is still to come, nothing if all is at rest."""
+    def _unrest(self) -> str:
+        """Return why the cluster is not at rest; empty if it is."""
         for source in self.sources:
             if not source.is_done:
                 return f"{source.name} waits for {source.unacknowledged} and {source.unanswered}"

@@ -1,13 +1,12 @@
 """The Coordinator's role on a GlobalIndex machine, for one term.
 
-Owns the rounds, the heartbeat and the knowledge of who is there. What to decide is the
-protocol's :class:`~sparkswarm.protocol.coordinator.Coordinator`; that nobody else decides at
-the same time is what terms and the store are for: a plan counts when the store has taken it,
-and the store takes none of a term that is over.
+Owns the rounds, the heartbeat and the list of live machines. Decisions are made by the
+protocol's :class:`~sparkswarm.protocol.coordinator.Coordinator`. Terms and the store ensure
+that only one Coordinator decides: a plan is in force once the store has accepted it, and the
+store refuses plans of a term that is over.
 
-A new Coordinator needs little: the newest plan is in the store, costs come with the next
-round, and ids begin a block further on, so that none that its predecessor granted can come
-back under another meaning.
+A new Coordinator reads the newest plan from the store and gets costs with the next round. It
+skips a block of partition ids, so that an id granted by its predecessor is never used again.
 """
 
 from __future__ import annotations
@@ -21,36 +20,36 @@ from sparkswarm.protocol.messages import CloseRound, Decision, Message, PlanPubl
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.clock import MILLISECOND
 from sparkswarm.sim.storage import DeposedError
-from sparkswarm.sim.tuples import Alive, Answer, Beat, Command
+from sparkswarm.sim.tuples import Alive, Beat, Command, Reply
 
 if TYPE_CHECKING:
     from sparkswarm.sim.router import Router
 
 BEAT = 25 * MILLISECOND
-"""How often the Coordinator says that it is there, and how things stand."""
+"""Interval of the Coordinator's heartbeat."""
 
 REPORTS_DUE = 25 * MILLISECOND
-"""How long it waits for reports."""
+"""How long a round waits for reports."""
 
 SILENT = 160 * MILLISECOND
-"""A machine that was not heard for so long counts as dead."""
+"""A machine that was silent for this long is declared dead."""
 
 IDS_PER_TERM = 1000
-"""A new Coordinator leaves out so many ids."""
+"""Partition ids that a new Coordinator skips."""
 
 ROUNDS_PER_TERM = 1000
-"""Rounds of a term are numbered from term x this on."""
+"""Rounds of a term are numbered from term x ROUNDS_PER_TERM."""
 
 
-class Chair:
-    """Preside over one term.
+class CoordinatorRole:
+    """The Coordinator of one term.
 
     Parameters
     ----------
     router
         The GlobalIndex machine that has the role.
     term
-        Its term; the store has been told.
+        Its term, already claimed in the store.
     """
 
     def __init__(self, router: Router, term: int) -> None:
@@ -67,31 +66,31 @@ class Chair:
         self._heard = {f"ex{m}": now for m in range(self._world.executors)}
         self._heard |= {f"gi{g}": now for g in range(self._world.routers)}
         self._absent: set[int] = set()
-        self._seated = True
-        self._world.oracle.presides(self.term, router.name)
+        self._in_office = True
+        self._world.oracle.became_coordinator(self.term, router.name)
         self._beat()
         router.after(self._world.round_length, self._close_round)
 
     def step_down(self, reason: str) -> None:
         """Stop deciding."""
-        self._seated = False
+        self._in_office = False
         self._world.note(self._router.name, f"steps down from term {self.term}: {reason}")
 
-    def handle(self, source: str, message: Alive | Answer) -> None:
-        """Take a sign of life, or what an executor answers."""
-        if not self._seated:
+    def handle(self, source: str, message: Alive | Reply) -> None:
+        """Handle a heartbeat, or the reply of an executor."""
+        if not self._in_office:
             return
         self._heard[source] = self._world.clock.now
         match message:
             case Alive():
                 self._welcome(source, message)
-            case Answer() if message.term == self.term:
+            case Reply() if message.term == self.term:
                 self._send(self._coordinator.handle(message.message))
 
     # -- rounds ---------------------------------------------------------------------------------
 
     def _close_round(self) -> None:
-        if not self._seated:
+        if not self._in_office:
             return
         self.round += 1
         self._world.oracle.round_began(self.term, self.round)
@@ -104,13 +103,13 @@ class Chair:
         self._router.after(self._world.round_length, self._close_round)
 
     def _due(self, number: int) -> None:
-        if self._seated:
+        if self._in_office:
             self._send(self._coordinator.handle(ReportsDue(number)))
 
     def _send(self, messages: list[Message]) -> None:
-        """Publish plans, pass requests on, and note decisions."""
+        """Publish plans, forward requests, and record decisions."""
         for message in messages:
-            if not self._seated:
+            if not self._in_office:
                 return
             match message:
                 case Decision():
@@ -121,7 +120,7 @@ class Chair:
                     self._command(f"ex{message.to}", message)
 
     def _publish(self, message: PlanPublished) -> None:
-        """Make a plan durable, then tell everyone."""
+        """Write a plan to the store, then send it to all machines."""
         store = self._world.store
         try:
             store.append(self.term, self._coordinator.plan, message.changes)
@@ -142,14 +141,14 @@ class Chair:
         else:
             self._router.send(name, command)
 
-    # -- who is there ---------------------------------------------------------------------------
+    # -- membership -----------------------------------------------------------------------------
 
     def _present(self) -> list[int]:
         return [m for m in range(self._world.executors) if m not in self._absent]
 
     def _beat(self) -> None:
-        """Say how things stand, and see who has fallen silent."""
-        if not self._seated:
+        """Send a heartbeat, and declare silent executors dead."""
+        if not self._in_office:
             return
         now = self._world.clock.now
         self._heard[self._router.name] = now
@@ -157,24 +156,28 @@ class Chair:
         silent = {name for name, heard in self._heard.items() if now - heard > SILENT}
         heard = [m for m in range(self._world.executors) if f"ex{m}" not in silent]
         if 2 * len(heard) > self._world.executors:
-            # One who hears only a minority is cut off itself, and declares nobody dead.
+            # A Coordinator that hears only a minority is cut off itself.
             for m in self._present():
                 if f"ex{m}" in silent:
                     self._lose(m)
-        if not self._seated:
+        if not self._in_office:
             return
         routers = tuple(g for g in range(self._world.routers) if f"gi{g}" not in silent)
         beat = Beat(
-            self.term, self._router.number, self._coordinator.plan.version, store.lives,
-            tuple(sorted(self._absent)), routers,
-        )  # fmt: skip
+            term=self.term,
+            coordinator=self._router.number,
+            version=self._coordinator.plan.version,
+            lives=store.lives,
+            absent=tuple(sorted(self._absent)),
+            routers=routers,
+        )
         for name in self._world.machines:
             if name != self._router.name:
                 self._router.cast(name, beat)
         self._router.after(BEAT, self._beat)
 
     def _lose(self, executor: int) -> None:
-        """Declare an executor dead: refuse what it still writes, give away what it had."""
+        """Declare an executor dead: fence it, and reassign its partitions."""
         store = self._world.store
         if store.term != self.term and Bug.TWO_COORDINATORS not in self._world.bugs:
             self.step_down("another term has begun")
@@ -187,7 +190,7 @@ class Chair:
         self._send(messages)
 
     def _welcome(self, source: str, message: Alive) -> None:
-        """Let an executor in that comes back with nothing."""
+        """Readmit an executor that returned with a new, empty life."""
         if not source.startswith("ex"):
             return
         executor = int(source.removeprefix("ex"))

@@ -1,14 +1,14 @@
-"""Reliable channels over a network that is not: in order, and once.
+"""Reliable channels over an unreliable network: in order, exactly once.
 
 Owns sequence numbers, acknowledgements and retransmission between one machine and its peers.
-A channel leads one way. Its sender numbers the messages of a *session* and repeats them until
-the receiver has acknowledged all up to a number; the receiver delivers them in order.
+A channel is one-way. Its sender numbers the messages of a *session* and repeats them until the
+receiver has acknowledged them; the receiver delivers them in order.
 
-Incarnations: a machine that restarts has forgotten its channels and counts its incarnation
-up. Every frame says which incarnation it is meant for. A receiver that is another one says so,
-and the sender opens a new session with all that it has not seen acknowledged. So a message is
-delivered once to an incarnation, but one that died with it may reach the next: what must not
-happen twice is guarded by what is durable.
+Incarnations: a machine that restarts has lost its channels and increments its incarnation. Every
+frame names the incarnation that it is for. If the receiver is another incarnation it says so,
+and the sender opens a new session with all unacknowledged messages. So a message is delivered
+at most once to an incarnation, but may be delivered again to the next one: receivers must
+detect such duplicates with their durable state.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from sparkswarm.sim.clock import MILLISECOND
 from sparkswarm.sim.network import Frame
 
 FIRST_WAIT = 30 * MILLISECOND
-"""How long to wait for an acknowledgement before sending again; doubled each time."""
+"""First retransmission timeout; doubled each time."""
 
 LONGEST_WAIT = 120 * MILLISECOND
+"""Longest retransmission timeout."""
 
 BURST = 32
-"""At most so many messages are sent again at once."""
+"""Maximum number of messages in one retransmission."""
 
 SESSIONS = 10_000
-"""A session is numbered incarnation x SESSIONS + how many came before; newer is greater."""
+"""The n-th session of a channel has the number incarnation x SESSIONS + n."""
 
 
 class Carrier(Protocol):
-    """What an endpoint needs of its machine."""
+    """The machine of an endpoint."""
 
     name: str
     incarnation: int
@@ -42,10 +43,10 @@ class Carrier(Protocol):
         """Give a frame to the network."""
 
     def after(self, delay: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Do something later, unless this incarnation has died by then."""
+        """Schedule an action; it is dropped if this incarnation crashes before."""
 
     def deliver(self, source: str, payload: Any) -> None:
-        """Take a message."""
+        """Handle a message."""
 
 
 class _Outgoing:
@@ -74,7 +75,7 @@ class _Incoming:
 
 
 class Endpoint:
-    """All channels of one machine, in one of its incarnations."""
+    """All channels of one incarnation of a machine."""
 
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier
@@ -82,7 +83,7 @@ class Endpoint:
         self._incoming: dict[str, _Incoming] = {}
 
     def send(self, target: str, payload: Any) -> None:
-        """Send a message that will be delivered once and in order, if anyone is there."""
+        """Send a message that is delivered once and in order, if the peer is up."""
         out = self._outgoing.get(target)
         if out is None:
             out = _Outgoing(self._carrier.incarnation * SESSIONS)
@@ -94,7 +95,7 @@ class Endpoint:
         self._arm(target, out)
 
     def cast(self, target: str, payload: Any) -> None:
-        """Send a message that may be lost, doubled or overtaken."""
+        """Send a message that may be lost, duplicated or overtaken."""
         self._carrier.carry(target, ("cast", payload))
 
     def receive(self, source: str, frame: Frame) -> None:
@@ -118,7 +119,7 @@ class Endpoint:
         elif session < incoming.session:
             return
         if number == incoming.expected:
-            # Counted before it is delivered: what it causes may look at the channel.
+            # Counted before delivery, because the handler may use this channel.
             incoming.expected += 1
             self._carrier.deliver(source, payload)
             while incoming.expected in incoming.early:
@@ -142,7 +143,7 @@ class Endpoint:
             out.wait = FIRST_WAIT
 
     def _begin_session(self, peer: str, out: _Outgoing, incarnation: int) -> None:
-        """Start anew with a peer that has restarted, with all it did not acknowledge."""
+        """Open a new session with a restarted peer, with all unacknowledged messages."""
         payloads = [payload for _, payload in out.unacknowledged]
         out.session += 1
         out.incarnation = incarnation
@@ -162,7 +163,7 @@ class Endpoint:
             self._carrier.after(out.wait, self._timeout, peer, out.unacknowledged[0][0])
 
     def _timeout(self, peer: str, oldest: int) -> None:
-        """Send again if what was the oldest message then still waits."""
+        """Retransmit if the message that was the oldest is still unacknowledged."""
         out = self._outgoing[peer]
         out.armed = False
         if out.unacknowledged and out.unacknowledged[0][0] <= oldest:

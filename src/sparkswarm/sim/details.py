@@ -1,8 +1,8 @@
-"""Applications for drawn runs, and the details of queries and points for them.
+"""Random applications for simulated runs, and the column values of their queries and points.
 
-Owns what a run is about beside rectangles: subscriptions, decided by column, or circles, decided
-by a plain function. Drawn so that conditions hold about as often as not, that nulls occur, and
-that some queries ask for nothing.
+A run has subscriptions (matched column by column), circles (matched by a plain function) or no
+application. Values are drawn so that about half of the conditions hold, nulls occur, and some
+queries have no condition.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from sparkswarm.sim.tuples import Details
 
 
 class Theme(NamedTuple):
-    """An application, and how to draw the details of a query and of a point."""
+    """An application, and functions that draw the details of a query and of a point."""
 
     matching: Matching
     query: Callable[[random.Random], Details]
     point: Callable[[random.Random], Details]
 
 
-def draw_theme(luck: random.Random) -> Theme:
-    """Return what a run is about."""
-    return luck.choice((_subscriptions, _circles))()
+def draw_theme(rng: random.Random) -> Theme:
+    """Draw the application of a run."""
+    return rng.choice((_subscriptions, _circles))()
 
 
 # -- subscriptions -----------------------------------------------------------------------------
@@ -58,25 +58,25 @@ def _subscriptions() -> Theme:
     return Theme(matching, _subscription, _report)
 
 
-def _subscription(luck: random.Random) -> Details:
+def _subscription(rng: random.Random) -> Details:
     return (
-        luck.choice(_CONDITIONS),
-        luck.choice((None, None, (), _some_words(luck, 1))),
-        luck.choice((None, None, (), _some_words(luck, 2))),
+        rng.choice(_CONDITIONS),
+        rng.choice((None, None, (), _some_words(rng, 1))),
+        rng.choice((None, None, (), _some_words(rng, 2))),
     )
 
 
-def _report(luck: random.Random) -> Details:
+def _report(rng: random.Random) -> Details:
     return (
-        luck.choice((None, luck.randrange(11) * 1.0)),
-        luck.choice((None, "taxi", "bus", "tram")),
-        luck.choice((None, False, True)),
-        luck.choice((None, _some_words(luck, 2))),
+        rng.choice((None, rng.randrange(11) * 1.0)),
+        rng.choice((None, "taxi", "bus", "tram")),
+        rng.choice((None, False, True)),
+        rng.choice((None, _some_words(rng, 2))),
     )
 
 
-def _some_words(luck: random.Random, most: int) -> tuple[str, ...]:
-    return tuple(luck.sample(_WORDS, luck.randint(0, most)))
+def _some_words(rng: random.Random, most: int) -> tuple[str, ...]:
+    return tuple(rng.sample(_WORDS, rng.randint(0, most)))
 
 
 # -- circles -----------------------------------------------------------------------------------
@@ -85,11 +85,11 @@ def _some_words(luck: random.Random, most: int) -> tuple[str, ...]:
 def _circles() -> Theme:
     application = PairFunction(_is_in_circle, {"radius": "DOUBLE"})
     radius = pa.schema({"radius": pa.float64()})
-    return Theme(Matching(application, radius, pa.schema([])), _radius, lambda luck: ())
+    return Theme(Matching(application, radius, pa.schema([])), _radius, lambda rng: ())
 
 
-def _radius(luck: random.Random) -> Details:
-    return (luck.choice((None, 0.5, 1.0, 2.0, 4.0)),)
+def _radius(rng: random.Random) -> Details:
+    return (rng.choice((None, 0.5, 1.0, 2.0, 4.0)),)
 
 
 def _is_in_circle(point: dict[str, Any], query: dict[str, Any]) -> bool:

@@ -1,9 +1,8 @@
-"""An executor: it matches points with queries, and passes on what is not its own.
+"""An executor: matches points with queries, and forwards tuples that are not its own.
 
-Owns the way of a tuple through an executor (process, keep for later, forward), the rounds, and
-its load-balancing unit; the way of a partition is in :mod:`.holdings`. What must survive a
-crash is in the store. What is here is lost with it: statistics, what was kept for later, and
-what is known of the others.
+Owns what happens to a tuple (process, keep for later, forward), the rounds and the load-balancing
+unit. How partitions move is in :mod:`.holdings`. What must survive a crash is in the store; the
+statistics, kept messages and the knowledge of other machines are lost.
 """
 
 from __future__ import annotations
@@ -24,15 +23,12 @@ from sparkswarm.sim.election import Suspect, Vote
 from sparkswarm.sim.holdings import Holdings
 from sparkswarm.sim.machine import Machine
 from sparkswarm.sim.records import Record
-from sparkswarm.sim.snapshot_chain import Acknowledgement, Request
-from sparkswarm.sim.snapshot_chain import Results as Found
+from sparkswarm.sim.snapshot_chain import Acknowledgement, ChainResults, Request
 from sparkswarm.sim.snapshots import Snapshots
 from sparkswarm.sim.tuples import (
     Acknowledged,
     Ahead,
     Alive,
-    Answer,
-    Asked,
     Beat,
     Command,
     Final,
@@ -41,8 +37,10 @@ from sparkswarm.sim.tuples import (
     Match,
     Operation,
     Point,
+    Reply,
     Results,
     Routed,
+    RoutedAsk,
     Updated,
     owner_of,
     tickets_of,
@@ -53,21 +51,21 @@ if TYPE_CHECKING:
     from sparkswarm.sim.cluster import World
 
 POINT_TIME = 200
-"""Microseconds that a point takes, at the usual pace."""
+"""Microseconds to process a point at normal speed."""
 
 BEAT = 25 * MILLISECOND
-"""How often machines say that they are there."""
+"""Interval of heartbeats."""
 
 
 class Executor(Machine):
-    """Executor m with its load-balancing unit."""
+    """One executor with its load-balancing unit."""
 
     def __init__(self, number: int, world: World) -> None:
         super().__init__(f"ex{number}", world)
         self.number = number
 
     def start(self) -> None:
-        """Begin with what the store has of the present life; of a new one it has nothing."""
+        """Start from the durable state of the current life; that of a new life is empty."""
         self.life: int = self.world.store.lives[self.number]
         self.absent: tuple[int, ...] = ()
         self._routers = tuple(range(self.world.routers))
@@ -92,13 +90,13 @@ class Executor(Machine):
         self.after(BEAT, self._beat)
 
     def cost(self, message: Any) -> int:
-        """Points take time; all else takes none worth mentioning."""
+        """Return the time of routed tuples; all other messages take none."""
         return POINT_TIME if isinstance(message, Routed) else 0
 
     # -- messages -------------------------------------------------------------------------------
 
     def handle(self, source: str, message: Any) -> None:
-        """Take one message; an executor that was declared dead begins a new life instead."""
+        """Handle one message; an executor that was declared dead starts a new life instead."""
         if self._is_over():
             self.restart()
             return
@@ -120,26 +118,26 @@ class Executor(Machine):
                 self._say(self.unit.handle(message))
             case Suspect() | Vote():
                 self._voter.handle(source, message)
-            case Asked():
+            case RoutedAsk():
                 self.snapshots.ask(message)
-            case Found() | Acknowledgement():
+            case ChainResults() | Acknowledgement():
                 self.snapshots.handle(source, message)
 
     def _is_over(self) -> bool:
-        """Whether the store refuses this life of mine: I was declared dead."""
+        """Whether this life was declared dead, so that the store refuses its writes."""
         if Bug.FENCE_IGNORED in self.world.bugs:
             return False
         return bool(self.world.store.lives[self.number] != self.life)
 
     def send_or_do(self, target: str, message: Any) -> None:
-        """Send a message, or take it at once if it is to myself."""
+        """Send a message, or handle it at once if it is for this executor."""
         if target == self.name:
             self.handle(target, message)
         else:
             self.send(target, message)
 
     def dispatch(self, message: Routed | Handover | Request) -> None:
-        """Take a message about a partition, now or after it was kept."""
+        """Handle a message about a partition, on arrival or after it was kept."""
         match message:
             case Routed():
                 self._routed(message)
@@ -149,7 +147,7 @@ class Executor(Machine):
                 self._requested(message)
 
     def _hear(self, source: str, beat: Beat) -> None:
-        """Learn from the Coordinator who is there, and whether a plan was missed."""
+        """Learn from a heartbeat which machines are alive, and catch up with the plan."""
         if self._voter.follows(beat.term, source):
             self.absent, self._routers = beat.absent, beat.routers
             self.holdings.catch_up(beat.version)
@@ -169,7 +167,7 @@ class Executor(Machine):
                 self._say(self.unit.handle(message))
 
     def _say(self, messages: list[Message]) -> None:
-        """Send what the load-balancing unit says, to the Coordinator whose command was last."""
+        """Send the unit's messages; a Coordinator is the sender of the last command."""
         for message in messages:
             if isinstance(message, Takeover):
                 self.holdings.send_ahead(message)
@@ -177,10 +175,10 @@ class Executor(Machine):
                 self.send(f"ex{message.to}", message)
             else:
                 name, term = self._commander
-                self.send(name, Answer(term, message))
+                self.send(name, Reply(term, message))
 
     def _beat(self) -> None:
-        """Say that I am here, and ask for what has not come."""
+        """Send a heartbeat, and request what has not arrived."""
         if self._is_over():
             self.restart()
             return
@@ -193,11 +191,11 @@ class Executor(Machine):
     # -- rounds ---------------------------------------------------------------------------------
 
     def _close_round(self, message: CloseRound) -> None:
-        """Close the statistics, say which plan I follow, and stop forwarding what nobody sends.
+        """Close the statistics, announce the plan that is followed, and drop old forwards.
 
         Differs from the paper, in which a new round implies that all GlobalIndex machines have
-        updated: here they say so, each on the channel that carries its tuples; and executors
-        do too, because they forward.
+        updated. Here they announce it, each on the channel that carries its tuples, and so do
+        executors, because they forward tuples.
         """
         self.collect()
         self.snapshots.expire()
@@ -215,7 +213,7 @@ class Executor(Machine):
         self._say(self.unit.handle(message))
 
     def collect(self) -> None:
-        """Give the unit the statistics of the points since the last time."""
+        """Pass the points since the last call to the unit's statistics."""
         of_partition: dict[int, list[tuple[int, int, int]]] = {}
         for partition_id, column, row, checks in self._collected:
             of_partition.setdefault(partition_id, []).append((column, row, checks))
@@ -228,10 +226,10 @@ class Executor(Machine):
             )
         self._collected = []
 
-    # -- the way of a tuple ---------------------------------------------------------------------
+    # -- tuples ---------------------------------------------------------------------------------
 
     def _routed(self, message: Routed) -> None:
-        """Process a tuple, keep it for later, or pass it on."""
+        """Process a tuple, keep it for later, or forward it."""
         partition = self.holdings.current.get(message.partition)
         if partition is None:
             self._redirect(message)
@@ -252,10 +250,10 @@ class Executor(Machine):
             self._operation(self.holdings.record(partition.id), message.item, message.low)
 
     def _redirect(self, message: Routed) -> None:
-        """Find out, by position, who serves the cells of a partition that is no more."""
+        """Forward a tuple of a retired partition to the successors that have its cells."""
         change = self.holdings.forward_of(message.partition)
         if change is None:
-            # What is older than all that I know has been done, or its source sends it again.
+            # A partition that is unknown by now: processed elsewhere, or sent again.
             if message.version > self.holdings.durable.version:
                 self.holdings.keep_early(message)
             return
@@ -281,7 +279,9 @@ class Executor(Machine):
         if not record.partition.cells.contains(
             CellRect(message.column, message.row, message.column + 1, message.row + 1)
         ):
-            raise ProtocolError(f"{self.name} was sent {message}, which {record.partition} is not")
+            raise ProtocolError(
+                f"{self.name} was sent {message}, which is not in {record.partition}"
+            )
         record.advance(point.source, message.low)
         if point not in record.seen:
             record.seen.add(point)
@@ -292,7 +292,7 @@ class Executor(Machine):
         self.send(f"src{point.source}", Acknowledged(point.number, None, 0))
 
     def _operation(self, record: Record, operation: Operation, low: int) -> None:
-        """Apply an operation to the queries of a partition, unless it is outdated."""
+        """Apply an operation to a partition, unless a newer one has been applied."""
         partition = record.partition
         known = record.entries.get(operation.query)
         before = None
@@ -310,21 +310,21 @@ class Executor(Machine):
         self.send(f"src{operation.source}", Acknowledged(operation.number, cells, tickets))
 
     def _requested(self, request: Request) -> None:
-        """Answer a snapshot query, once the partition asked for is here."""
+        """Answer a snapshot query, after the state of its partition has arrived."""
         partition_id = request.step.partition.id
         if partition_id in self.holdings.current:
             if self.holdings.awaits(partition_id):
                 self.holdings.keep(partition_id, request)
                 return
         elif not self.holdings.holds(partition_id):
-            # Not mine yet; or of a life that is over, and whoever asks will find that out.
+            # From a later plan, or of an earlier life; m_q detects the latter.
             if partition_id > max(self.holdings.current):
                 self.holdings.keep_early(request)
             return
         self.snapshots.answer(request)
 
     def publish(self, results: Sequence[Match | Final]) -> None:
-        """Write results to the log, and send them to the sink."""
+        """Append results to the log, and send them to the sink."""
         if results:
             log = self.holdings.durable.results
             position = len(log)

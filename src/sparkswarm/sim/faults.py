@@ -1,8 +1,8 @@
-"""What goes wrong in a run, and when: drawn from the seed.
+"""The schedule of faults in a run, drawn from the seed.
 
-Owns the schedule of faults. Every fault ends, so that every run can be asked to come to rest.
-Faults of machines follow each other and do not overlap, because no protocol survives the loss
-of everyone; those of links and paces may overlap with all.
+Every fault ends, so every run must come to rest. Faults of machines do not overlap, because no
+protocol survives the loss of all machines; slow machines and faults of links may overlap with
+any other fault.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparkswarm.sim.network import Weather
 
 
 class Kind(StrEnum):
-    """A kind of fault. An ambush is a crash at the worst moment, see ``World.committed``."""
+    """A kind of fault. An ambush is a crash right after a commit, see ``World.committed``."""
 
     SLOW = "slow"
     CLOG = "clog"
@@ -28,19 +28,19 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that goes wrong.
+class SimFault:
+    """One scheduled fault.
 
     Attributes
     ----------
     kind
-        What.
+        What happens.
     start, stop
-        When it begins and when it is over.
+        When it begins and ends, in microseconds.
     targets
-        The machines concerned; of a link, from and to.
+        The affected machines; for a link, its sender and its receiver.
     strength
-        How much slower a machine is, or how much longer a link may take.
+        Factor by which a machine is slower, or additional microseconds of a link.
     """
 
     kind: Kind
@@ -52,101 +52,101 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """All that goes wrong in a run.
+    """All faults of a run.
 
     Attributes
     ----------
     weather
-        How the network behaves throughout.
+        Delay and loss of the network during the whole run.
     schedule
-        In order of time.
+        The faults, in the order of their start.
     liars
-        Executors that lie when they vote.
+        Executors that send false votes.
     """
 
     weather: Weather
-    schedule: tuple[Fault, ...]
+    schedule: tuple[SimFault, ...]
     liars: frozenset[int]
 
     @property
     def may_kill(self) -> bool:
-        """Whether a machine may crash, or be taken for dead."""
+        """Whether a machine may crash or be declared dead."""
         deadly = (Kind.CRASH, Kind.DIVIDE, Kind.CUT, Kind.AMBUSH)
         return any(fault.kind in deadly for fault in self.schedule)
 
     @property
     def healed(self) -> int:
-        """When the last of them is over."""
+        """When the last fault ends."""
         return max((fault.stop for fault in self.schedule), default=0)
 
 
 def draw_faults(
-    luck: random.Random, executors: int, routers: int, sources: int, length: int
+    rng: random.Random, executors: int, routers: int, sources: int, length: int
 ) -> Faults:
-    """Draw the faults of a run that lasts about ``length``."""
+    """Draw the faults of a run of about ``length`` microseconds."""
     names = [f"ex{m}" for m in range(executors)] + [f"gi{g}" for g in range(routers)]
-    schedule: list[Fault] = []
+    schedule: list[SimFault] = []
     weather = Weather()
-    if luck.random() < 0.6:
+    if rng.random() < 0.6:
         weather = Weather(
-            delay=luck.choice((100, 300, 1000)),
-            jitter=luck.choice((500, 2000, 5000)),
-            loss=luck.choice((0.0, 0.02, 0.08)),
-            doubling=luck.choice((0.0, 0.02, 0.08)),
+            delay=rng.choice((100, 300, 1000)),
+            jitter=rng.choice((500, 2000, 5000)),
+            loss=rng.choice((0.0, 0.02, 0.08)),
+            doubling=rng.choice((0.0, 0.02, 0.08)),
         )
-    if luck.random() < 0.5:
-        for _ in range(luck.randrange(1, 4)):
-            start, stop = _while(luck, length, 300)
+    if rng.random() < 0.5:
+        for _ in range(rng.randrange(1, 4)):
+            start, stop = _span(rng, length, 300)
             schedule.append(
-                Fault(Kind.SLOW, start, stop, (luck.choice(names),), luck.choice((4, 10, 20)))
+                SimFault(Kind.SLOW, start, stop, (rng.choice(names),), rng.choice((4, 10, 20)))
             )
-    if luck.random() < 0.6:
-        for _ in range(luck.randrange(1, 6)):
-            start, stop = _while(luck, length, 400)
-            ends = luck.choice(names + [f"src{s}" for s in range(sources)]), luck.choice(names)
+    if rng.random() < 0.6:
+        for _ in range(rng.randrange(1, 6)):
+            start, stop = _span(rng, length, 400)
+            ends = rng.choice(names + [f"src{s}" for s in range(sources)]), rng.choice(names)
             if ends[0] != ends[1]:
-                delay = luck.choice((5, 20, 60)) * MILLISECOND
-                schedule.append(Fault(Kind.CLOG, start, stop, ends, delay))
-    if luck.random() < 0.4:
-        # A way into the cluster that is slow throughout: what comes by others overtakes.
-        link = (f"src{luck.randrange(sources)}", f"gi{luck.randrange(routers)}")
-        schedule.append(Fault(Kind.CLOG, 0, length, link, 80 * MILLISECOND))
-    if luck.random() < 0.5:
-        slots = luck.choice((1, 2, 3))
+                delay = rng.choice((5, 20, 60)) * MILLISECOND
+                schedule.append(SimFault(Kind.CLOG, start, stop, ends, delay))
+    if rng.random() < 0.4:
+        # One slow link into the cluster, so that tuples on other links overtake.
+        link = (f"src{rng.randrange(sources)}", f"gi{rng.randrange(routers)}")
+        schedule.append(SimFault(Kind.CLOG, 0, length, link, 80 * MILLISECOND))
+    if rng.random() < 0.5:
+        slots = rng.choice((1, 2, 3))
         for i in range(slots):
-            schedule += _of_machines(luck, names, executors, i * length // slots, length // slots)
+            schedule += _machine_faults(rng, names, executors, i * length // slots, length // slots)
     few = liars(executors)
-    lying = frozenset({luck.randrange(executors)}) if few and luck.random() < 0.3 else frozenset()
+    lying = frozenset({rng.randrange(executors)}) if few and rng.random() < 0.3 else frozenset()
     return Faults(weather, tuple(sorted(schedule, key=lambda f: f.start)), lying)
 
 
-def _while(luck: random.Random, length: int, longest: int) -> tuple[int, int]:
-    start = int(luck.random() * length)
-    return start, start + int(luck.random() * longest * MILLISECOND)
+def _span(rng: random.Random, length: int, longest: int) -> tuple[int, int]:
+    start = int(rng.random() * length)
+    return start, start + int(rng.random() * longest * MILLISECOND)
 
 
-def _of_machines(
-    luck: random.Random, names: list[str], executors: int, start: int, length: int
-) -> list[Fault]:
-    """Draw a crash, an ambush, a division or a cut link within a slot of time."""
-    start += int(luck.random() * length * 0.3)
-    stop = start + int((0.05 + 0.65 * luck.random()) * length)
-    # The Coordinator of the first term is worth a fault more often than others.
-    target = "gi0" if luck.random() < 0.3 else luck.choice(names)
-    fate = luck.random()
+def _machine_faults(
+    rng: random.Random, names: list[str], executors: int, start: int, length: int
+) -> list[SimFault]:
+    """Draw a crash, an ambush, a network partition or a cut link within a time slot."""
+    start += int(rng.random() * length * 0.3)
+    stop = start + int((0.05 + 0.65 * rng.random()) * length)
+    # The Coordinator of the first term fails more often than other machines.
+    target = "gi0" if rng.random() < 0.3 else rng.choice(names)
+    fate = rng.random()
     if fate < 0.25:
-        return [Fault(Kind.AMBUSH, start, stop, (target,))]
+        return [SimFault(Kind.AMBUSH, start, stop, (target,))]
     if fate < 0.5:
-        return [Fault(Kind.CRASH, start, stop, (target,))]
+        return [SimFault(Kind.CRASH, start, stop, (target,))]
     if fate < 0.7:
-        # The Coordinator no longer hears an executor that all others still hear, or the
-        # other way round, or both.
-        executor = f"ex{luck.randrange(executors)}"
+        # The Coordinator and an executor are cut off from each other, one way or both,
+        # while all other machines still reach both.
+        executor = f"ex{rng.randrange(executors)}"
         links = [(executor, "gi0"), ("gi0", executor)]
-        chosen = luck.choice((links, links[:1], links[1:]))
-        return [Fault(Kind.CUT, start, stop, link) for link in chosen]
+        chosen = rng.choice((links, links[:1], links[1:]))
+        return [SimFault(Kind.CUT, start, stop, link) for link in chosen]
     group = {target}
-    if luck.random() < 0.5:
+    if rng.random() < 0.5:
         others = [name for name in names if name != target]
-        group.update(luck.sample(others, luck.randrange(len(others) // 2 + 1)))
-    return [Fault(Kind.DIVIDE, start, stop, tuple(sorted(group)))]
+        group.update(rng.sample(others, rng.randrange(len(others) // 2 + 1)))
+    return [SimFault(Kind.DIVIDE, start, stop, tuple(sorted(group)))]

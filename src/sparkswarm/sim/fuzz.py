@@ -1,7 +1,7 @@
-"""Fuzzing: many seeds, each a run of its own, and what was wrong with any of them.
+"""Fuzzing: runs many seeds and sums up what was wrong with them.
 
-Owns the way from a seed to an :class:`Outcome` and from outcomes to a :class:`Summary`. Seeds
-are independent, so they may be played on all cores; the summary does not depend on how many.
+Turns a seed into a :class:`FuzzOutcome` and outcomes into a :class:`Summary`. Seeds are
+independent and may run in parallel; the summary does not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from sparkswarm.sim.cluster import World, draw_scenario
 from sparkswarm.sim.oracle import describe
 
 CHUNK = 4
-"""Seeds that a process plays before it reports."""
+"""Seeds that a process runs before it reports."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one seed.
+class FuzzOutcome:
+    """The outcome of one seed.
 
     Attributes
     ----------
     lost, duplicated, partial
-        As in :class:`~sparkswarm.sim.oracle.Verdict`.
+        As in :class:`~sparkswarm.sim.oracle.OracleVerdict`.
     violations
-        How many things were wrong in all.
+        Number of violations.
     told
-        The first of them, in words.
+        The first violations, as text.
     trace_hash
-        The hash of every event.
+        Hash over all events.
     happened
-        How often what happened, to see that a run was worth its while.
+        Number of events of each kind, to judge how much a run tested.
     """
 
     seed: int
@@ -52,18 +52,18 @@ class Outcome:
 
 @dataclass(slots=True)
 class Summary:
-    """What came of many seeds, in their order."""
+    """The outcomes of many seeds, in the order of the seeds."""
 
     bugs: tuple[Bug, ...] = ()
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[FuzzOutcome] = field(default_factory=list)
 
     @property
-    def failing(self) -> list[Outcome]:
-        """The seeds with which something was wrong."""
+    def failing(self) -> list[FuzzOutcome]:
+        """The outcomes with violations."""
         return [outcome for outcome in self.outcomes if outcome.violations]
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON-ready form; the trace hash is the hash of all trace hashes."""
+        """Return a JSON-ready form; the trace hash covers the trace hashes of all seeds."""
         trace = hashlib.blake2b(digest_size=16)
         happened: Counter[str] = Counter()
         for outcome in self.outcomes:
@@ -89,16 +89,16 @@ class Summary:
 
 
 def replay_command(seed: int, bugs: Sequence[Bug]) -> str:
-    """Return the command that plays a seed again and writes its journal."""
+    """Return the command that runs a seed again and writes its journal."""
     planted = "".join(f" --bug {bug}" for bug in bugs)
     return f"sparkswarm fuzz --seed {seed}{planted} --journal seed-{seed}.jsonl"
 
 
-def play(seed: int, bugs: Sequence[Bug] = (), journal_to: TextIO | None = None) -> Outcome:
-    """Play one seed."""
+def play(seed: int, bugs: Sequence[Bug] = (), journal_to: TextIO | None = None) -> FuzzOutcome:
+    """Run one seed."""
     world = World(seed, draw_scenario(seed), frozenset(bugs), journal_to)
     verdict = world.play()
-    return Outcome(
+    return FuzzOutcome(
         seed=seed,
         lost=verdict.lost,
         duplicated=verdict.duplicated,
@@ -110,13 +110,15 @@ def play(seed: int, bugs: Sequence[Bug] = (), journal_to: TextIO | None = None) 
     )
 
 
-def play_all(seeds: Sequence[int], bugs: Sequence[Bug] = (), jobs: int = 1) -> Iterator[Outcome]:
-    """Play seeds on so many processes; the outcomes come in the order of the seeds."""
+def play_all(
+    seeds: Sequence[int], bugs: Sequence[Bug] = (), jobs: int = 1
+) -> Iterator[FuzzOutcome]:
+    """Run seeds on ``jobs`` processes; yield the outcomes in the order of the seeds."""
     one = partial(play, bugs=tuple(bugs))
     if jobs == 1:
         yield from map(one, seeds)
         return
-    # Spawned, not forked: a fork would inherit threads and locks of whoever runs us.
+    # Spawned, not forked: a fork would inherit the threads and locks of the calling process.
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         yield from pool.imap(one, seeds, CHUNK)
 
@@ -125,9 +127,9 @@ def fuzz(
     seeds: Sequence[int],
     bugs: Sequence[Bug] = (),
     jobs: int = 1,
-    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+    on_outcome: Callable[[FuzzOutcome], None] = lambda outcome: None,
 ) -> Summary:
-    """Play seeds and sum up; ``on_outcome`` hears of each as it is done."""
+    """Run seeds and sum up; ``on_outcome`` is called after each."""
     summary = Summary(tuple(bugs))
     for outcome in play_all(seeds, bugs, jobs):
         summary.outcomes.append(outcome)

@@ -1,4 +1,4 @@
-"""The command ``sparkswarm fuzz``: words and options, nothing that computes."""
+"""The command ``sparkswarm fuzz``: options and output; the work is in :mod:`.fuzz`."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ from sparkswarm.terminal import explained, people, progress_bar, write_json
 
 
 def fuzz(
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to play.")] = 200,
-    first: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds to run.")] = 200,
+    first: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Play this one seed only, for --journal.")
+        int | None, typer.Option(min=0, help="Run only this seed, as --journal needs.")
     ] = None,
     bug: Annotated[
         list[Bug] | None,
-        typer.Option(help="Plant a bug, to see that it is found. May be given several times."),
+        typer.Option(help="Switch on a planted bug, to check that it is found. Repeatable."),
     ] = None,
     journal: Annotated[
-        Path | None, typer.Option(help="Write every event of --seed here, as lines of JSON.")
+        Path | None,
+        typer.Option(help="Write every event of --seed to this file, as lines of JSON."),
     ] = None,
     jobs: Annotated[
-        int, typer.Option(min=0, help="Processes to play on; 0 is one for each core.")
+        int, typer.Option(min=0, help="Number of processes; 0 is one for each core.")
     ] = 0,
     json_to: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write JSON here; - is stdout.")
+        str | None,
+        typer.Option("--json", metavar="FILE", help="Write JSON to this file; - is stdout."),
     ] = None,
 ) -> None:
-    """Play the protocol between simulated machines with faults, and check every result.
+    """Run the protocol on simulated machines with faults, and check every result.
 
-    Delays, lost and doubled messages, slow machines, crashes and divisions of the network are
-    drawn from the seed. Exit code 1 if anything was wrong.
+    Delays, lost and duplicated messages, slow machines, crashes and network partitions are
+    drawn from the seed. The exit code is 1 if any check failed.
     """
-    from sparkswarm.sim.fuzz import Outcome, Summary, play
+    from sparkswarm.sim.fuzz import FuzzOutcome, Summary, play
     from sparkswarm.sim.fuzz import fuzz as play_many
 
     bugs = tuple(bug or ())
@@ -53,7 +55,7 @@ def fuzz(
                 task = progress.add_task("fuzz", total=seeds)
                 failed = 0
 
-                def on_outcome(outcome: Outcome) -> None:
+                def on_outcome(outcome: FuzzOutcome) -> None:
                     nonlocal failed
                     failed += bool(outcome.violations)
                     words = "fuzz" if not failed else f"fuzz, {failed} failing"

@@ -1,15 +1,16 @@
-"""What an executor holds, and the way of a partition from one executor to another.
+"""The partitions of one executor, and how a partition moves to another executor.
 
-Owns the plan as one executor knows it, its records of partitions, and what it keeps for later
-or forwards because of them.
+Owns the plan as one executor knows it, its partition records, and the messages that it keeps
+back or forwards because of them.
 
-The way of a partition: m_high sends statistics and queries ahead (:class:`Ahead`) and goes on
-processing. When the plan has changed, it stops, and its :class:`Handover` brings what is new
-since, the state of the queries and what was seen; m_low keeps what arrives until then. The
-stream is so redirected after queries and state have moved, as the paper demands, and at any
-time every cell and ticket has one executor that processes it.
+How a partition moves: m_high sends statistics and queries ahead (:class:`Ahead`) and continues to
+process tuples. When the plan has changed it stops, and its :class:`Handover` contains what has
+changed since, the state of the queries and the processed tuples. m_low keeps arriving tuples
+until then. So the stream is redirected after queries and state have moved, as the paper demands,
+and at any time every cell and ticket has exactly one executor that processes it.
 
-A handover that does not come is asked for. One of a dead executor is read in the store.
+A handover that does not arrive is requested again. That of a dead executor is read from the
+store.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
     from sparkswarm.sim.executor import Executor
 
 PATIENCE = 4
-"""After so many beats a handover that has not come is asked for."""
+"""Number of beats after which a missing handover is requested."""
 
 
 class Forward(NamedTuple):
-    """What became of a retired partition, since which version and round."""
+    """The change that retired a partition, with its version and round."""
 
     version: int
     round: int
@@ -41,16 +42,16 @@ class Forward(NamedTuple):
 
 
 class Holdings:
-    """The partitions of executor m, in one of its incarnations.
+    """The partitions of one incarnation of an executor.
 
     Attributes
     ----------
     durable
-        What the store has of this life of the executor.
+        The durable state of this life of the executor.
     current
-        The partitions of the plan that it follows, its own and others'.
+        All partitions of the plan that it follows, by id.
     rounds
-        How many rounds it has closed.
+        Number of rounds that it has closed.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -74,31 +75,32 @@ class Holdings:
 
     @property
     def mine(self) -> list[Partition]:
-        """The partitions in force that are mine."""
+        """The partitions in force that this executor owns."""
         return [self.current[i] for i in self.durable.partitions if i in self.current]
 
     def record(self, partition_id: int) -> Record:
-        """Return my record of a partition that is mine, or was."""
+        """Return the record of a partition that this executor owns or owned."""
         return self._store.records[partition_id, self._number]
 
     def holds(self, partition_id: int) -> bool:
-        """Whether a partition is mine, or was, in this life."""
+        """Whether this executor owns a partition, or owned it in this life."""
         return partition_id in self.durable.partitions
 
     def awaits(self, partition_id: int) -> bool:
-        """Whether a partition is mine, or was, whose state has not all arrived."""
+        """Whether this executor holds a partition whose state has not arrived completely."""
         return self.holds(partition_id) and bool(self.record(partition_id).missing)
 
     def queries_of(self, partition: Partition) -> QueryCells:
-        """Return the queries that I hold of these cells, for the statistics."""
-        found: dict[int, CellRect] = {}
-        for operation in self._operations_in(partition.cells):
-            assert operation.cells is not None
-            found[operation.query] = operation.cells.intersection(partition.cells)
+        """Return the queries in a partition, for its statistics."""
+        found = {
+            operation.query: operation.cells.intersection(partition.cells)
+            for operation in self._operations_in(partition.cells)
+            if operation.cells is not None
+        }
         return QueryCells.of(list(found.values()))
 
     def _operations_in(self, cells: CellRect) -> list[Operation]:
-        """Return the operations that brought about the queries that I hold of these cells."""
+        """Return the newest operation of each query in these cells."""
         return [
             entry.operation
             for partition in self.mine
@@ -107,23 +109,23 @@ class Holdings:
             if entry.lives_in(cells)
         ]
 
-    # -- what must wait, and what is forwarded ----------------------------------------------------
+    # -- messages that must wait, and forwarding --------------------------------------------------
 
     def keep(self, partition_id: int, message: Any) -> None:
-        """Keep a message until the state of its partition is here."""
+        """Keep a message until the state of its partition has arrived."""
         self._kept.setdefault(partition_id, []).append(message)
 
     def keep_early(self, message: Any) -> None:
-        """Keep a message that a later plan will explain."""
+        """Keep a message about a partition of a later plan."""
         self._early.append(message)
 
     def forward_of(self, partition_id: int) -> PlanChange | None:
-        """Return what became of a partition, as long as anyone may still send for it."""
+        """Return the change that retired a partition, while tuples for it may still arrive."""
         forward = self._forwards.get(partition_id)
         return forward.change if forward else None
 
     def close_round(self, updated: int) -> None:
-        """Stop forwarding what nobody sends any more: all follow version ``updated``."""
+        """Drop forwards that are no longer needed: all machines follow version ``updated``."""
         self.rounds += 1
         self._forwards = {
             partition_id: forward
@@ -134,10 +136,10 @@ class Holdings:
     # -- following the plan -----------------------------------------------------------------------
 
     def catch_up(self, version: int) -> None:
-        """Follow the plan up to a version, one after another.
+        """Follow all plans up to a version, in order.
 
-        The store has those that were missed, because a Coordinator died before it had told
-        everyone.
+        Plans that never arrived, because a Coordinator crashed while it sent them, are read
+        from the store.
         """
         while self.durable.version < version:
             self._executor.collect()
@@ -151,18 +153,18 @@ class Holdings:
                 self._executor.dispatch(message)
 
     def _remember(self, change: PlanChange, version: int) -> None:
-        """Remember a change, for what still comes for the partitions that it retired."""
+        """Record a change, to forward tuples for the partitions that it retired."""
         self._executor.snapshots.follow(change)
         for retired in change.retired:
             self._forwards[retired.id] = Forward(version, self.rounds, change)
 
     def _follow(self, change: PlanChange) -> None:
-        """Await the partitions that come, and hand over those that go."""
+        """Await new partitions, and hand over retired ones."""
         self._remember(change, self.durable.version)
         for created in change.created:
             self.current[created.id] = created
             if self._number in created.owners:
-                record = new_record(change, created.id, self._number)
+                record = new_record(change, created.id)
                 self._store.records[created.id, self._number] = record
                 self.durable.partitions.append(created.id)
         for retired in change.retired:
@@ -173,12 +175,12 @@ class Holdings:
                 for message in self._kept.pop(retired.id, []):
                     self._executor.dispatch(message)
                 if not record.missing:
-                    self._hand_over(record)
+                    self._hand_over(record, change)
         if Bug.INDEX_BEFORE_TAKEOVER in self._world.bugs:
             self._begin_too_early(change)
 
     def _begin_too_early(self, change: PlanChange) -> None:
-        """Serve with the queries that were sent ahead, whatever has happened since."""
+        """Start with the queries that were sent ahead, without the handover (planted bug)."""
         for created in change.created:
             if self.awaits(created.id):
                 record = self.record(created.id)
@@ -190,7 +192,7 @@ class Holdings:
     # -- handing over -----------------------------------------------------------------------------
 
     def send_ahead(self, takeover: Takeover) -> None:
-        """Send statistics and queries to m_low, before anything has changed."""
+        """Send statistics and queries to m_low, before the plan changes."""
         queries = []
         for held in takeover.holdings:
             operations = tuple(self._operations_in(held.partition.cells))
@@ -200,23 +202,21 @@ class Holdings:
         self._executor.send(f"ex{takeover.to}", Ahead(takeover, tuple(queries)))
 
     def came_ahead(self, ahead: Ahead) -> None:
-        """Keep queries for partitions that may become mine."""
+        """Keep the queries of partitions that this executor may get."""
         for held, operations in zip(ahead.takeover.holdings, ahead.queries, strict=True):
             self._came_ahead[held.partition.id] = {o.query: o for o in operations}
 
-    def _hand_over(self, record: Record) -> None:
-        """Give the final state of a partition to all who come after."""
-        assert record.retired_by is not None
+    def _hand_over(self, record: Record, change: PlanChange) -> None:
+        """Send the final state of a partition to the owners of its successors."""
         self._world.committed(self._executor)
-        for created in record.retired_by.created:
+        for created in change.created:
             if created.cells.overlaps(record.partition.cells):
                 for owner in created.owners:
-                    self._give(record, created, owner)
+                    self._give(record, change, created, owner)
 
-    def _give(self, record: Record, created: Partition, owner: int) -> None:
-        """Hand over to one who comes after; what was sent ahead and still holds is only named."""
-        assert record.retired_by is not None
-        content = portion(record, self._number, record.retired_by, created, owner, self._world.bugs)
+    def _give(self, record: Record, change: PlanChange, created: Partition, owner: int) -> None:
+        """Hand over to one successor; queries that were sent ahead are only named."""
+        content = portion(record, self._number, change, created, owner, self._world.bugs)
         known = self._sent_ahead.pop((created.id, owner), {})
         content = content.without(known)
         handover = Handover(record.partition.id, created.id, self._number, content)
@@ -226,22 +226,23 @@ class Holdings:
             self._executor.send(f"ex{owner}", handover)
 
     def give_again(self, source: str, wanted: HandoverWanted) -> None:
-        """Hand over once more what did not arrive, if it is final; this time in full."""
+        """Repeat a handover that did not arrive, in full, if the state is final."""
         if self.holds(wanted.retired):
             record = self.record(wanted.retired)
-            if record.retired_by is not None and not record.missing:
-                for created in record.retired_by.created:
+            change = record.retired_by
+            if change is not None and not record.missing:
+                for created in change.created:
                     if created.id == wanted.created:
-                        self._give(record, created, int(source.removeprefix("ex")))
+                        self._give(record, change, created, int(source.removeprefix("ex")))
 
     # -- taking over ------------------------------------------------------------------------------
 
     def take(self, handover: Handover) -> None:
-        """Take what a previous holder hands over; the last of them sets the partition going."""
+        """Take the state of a previous holder; start the partition when all have arrived."""
         partition_id = handover.created
         if not self.holds(partition_id):
             if partition_id not in self._forwards:
-                # The plan that makes it mine has not reached me.
+                # The plan that creates this partition has not arrived.
                 self._early.append(handover)
             return
         record = self.record(partition_id)
@@ -261,7 +262,7 @@ class Holdings:
         self._executor.publish(record.close_counts())
         self._executor.snapshots.begin(partition_id, self._world.clock.now)
         if record.retired_by is not None:
-            self._hand_over(record)
+            self._hand_over(record, record.retired_by)
         else:
             self._executor.collect()
             self._executor.unit.recount(partition_id)
@@ -269,7 +270,7 @@ class Holdings:
             self._executor.dispatch(message)
 
     def _in_full(self, handover: Handover) -> Content | None:
-        """Put in what came ahead; None if it is not here, because a crash took it."""
+        """Insert the queries that were sent ahead; return None if a crash has lost them."""
         content: Content = handover.content
         ahead = self._came_ahead.get(handover.created, {})
         entries = list(content.entries)
@@ -283,7 +284,7 @@ class Holdings:
         return replace(content, entries=tuple(entries), named=())
 
     def beat(self) -> None:
-        """Ask previous holders that are late; read in the store what dead ones left."""
+        """Request late handovers; read those of dead executors from the store."""
         for partition_id in list(self.durable.partitions):
             record = self.record(partition_id)
             if not record.missing:
@@ -296,10 +297,8 @@ class Holdings:
                     self._executor.send(f"ex{giver}", HandoverWanted(retired, partition_id))
 
     def _inherit(self, record: Record, retired: int, giver: int) -> None:
-        final = self._store.final((retired, giver))
-        if final is not None:
-            partition = record.partition
-            change = self._store.change_to(partition.id)
-            assert change is not None
+        partition = record.partition
+        final, change = self._store.final((retired, giver)), self._store.change_to(partition.id)
+        if final is not None and change is not None:
             content = portion(final, giver, change, partition, self._number, self._world.bugs)
             self.take(Handover(retired, partition.id, giver, content))

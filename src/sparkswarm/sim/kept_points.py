@@ -1,11 +1,11 @@
-"""Windows: which points have not expired, and what one machine keeps of one partition.
+"""The recent points of one partition on one machine, and the windows by which they expire.
 
-The paper leaves the policy of expiry to the application and names sliding and tumbling windows
-of time and windows of a count. A window of a storage size is a count here, because all points
-are kept in equally many bytes.
+The paper leaves the expiry policy to the application and names sliding and tumbling time windows
+and count windows. A window of a storage size is a count window here, because every point takes
+the same number of bytes.
 
-The time of a point is when its executor kept it. So it never goes back within a partition, and
-what a partition keeps is newer than what its parents kept.
+The time of a point is when its executor stored it. Times therefore never decrease within a
+partition, and the points of a partition are newer than those of its parents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparkswarm.errors import ConfigError, ProtocolError
 from sparkswarm.geometry import CellRect, Grid
 
 POINT = np.dtype([("id", np.int64), ("x", np.float64), ("y", np.float64), ("time", np.float64)])
-"""A point as it is kept; its id is its own."""
+"""A stored point; ids are unique."""
 
 Points = npt.NDArray[np.void]
 """An array of ``POINT``."""
@@ -55,7 +55,7 @@ class Rectangle(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SimSliding:
-    """The points of the last ``length`` units of time; older ones have expired."""
+    """The points of the last ``length`` units of time."""
 
     length: float
 
@@ -69,7 +69,7 @@ class SimSliding:
 
 @dataclass(frozen=True, slots=True)
 class SimTumbling:
-    """The points since the last multiple of ``length``, when all earlier ones expired at once."""
+    """The points since the last multiple of ``length``; all earlier ones expire together."""
 
     length: float
 
@@ -83,7 +83,7 @@ class SimTumbling:
 
 @dataclass(frozen=True, slots=True)
 class SimCount:
-    """The ``size`` newest points of a partition; each new one lets the oldest expire."""
+    """The ``size`` newest points of a partition."""
 
     size: int
 
@@ -92,7 +92,7 @@ class SimCount:
             raise ConfigError(f"a count window needs at least one point, got {self.size}")
 
     def since(self, now: float) -> float:
-        """Return the earliest time that has not expired: here no time ever does."""
+        """Return minus infinity: points do not expire by time."""
         return -math.inf
 
 
@@ -105,7 +105,7 @@ def _check_length(length: float) -> None:
 
 
 class KeptPoints:
-    """The points that one machine keeps of one partition, in the order in which they came.
+    """The points that one machine stores of one partition, oldest first.
 
     Parameters
     ----------
@@ -114,8 +114,8 @@ class KeptPoints:
     window
         When points expire.
     began
-        When this machine began to keep points of the partition. All that the partition's
-        parents keep came at that time or before.
+        When this machine became an owner of the partition. The points of the partition's
+        parents are not newer than that.
     """
 
     def __init__(self, grid: Grid, window: Window, began: float = -math.inf) -> None:
@@ -130,7 +130,7 @@ class KeptPoints:
 
     @property
     def points(self) -> Points:
-        """What is kept, oldest first; a copy."""
+        """A copy of the points, oldest first."""
         return self._all.copy()
 
     def add(
@@ -140,18 +140,18 @@ class KeptPoints:
         y: FloatArray | float,
         times: FloatArray | float,
     ) -> None:
-        """Keep one point or several, which have a place in the grid.
+        """Store one point or several, all inside the grid.
 
         Raises
         ------
         ProtocolError
-            If time would go back; nothing is kept then.
+            If a time is lower than the one before; nothing is stored then.
         """
         count = np.size(ids)
         latest = self._all["time"][-1] if len(self) else self.began
         moments = np.atleast_1d(times)
         if count and not (moments[0] >= latest and (moments[1:] >= moments[:-1]).all()):
-            raise ProtocolError(f"points came at {times}, after some that came at {latest}")
+            raise ProtocolError(f"times must not decrease: got {times} after {latest}")
         self._make_room(count)
         new = self._rows[self._stop : self._stop + count]
         new["id"], new["x"], new["y"], new["time"] = ids, x, y, times
@@ -160,17 +160,17 @@ class KeptPoints:
             self._start = max(self._start, self._stop - self._window.size)
 
     def expire(self, now: float) -> int:
-        """Forget what has expired, and return how many points that were."""
+        """Drop expired points, and return their number."""
         gone = int(np.searchsorted(self._all["time"], self._window.since(now)))
         self._start += gone
         return gone
 
     def in_range(self, rectangle: Rectangle, cells: CellRect, since: float, until: float) -> Points:
-        """Return the points in a rectangle and in these cells, kept from since to until."""
+        """Return the points in a rectangle and in these cells, stored from since to until."""
         return self._in_cells(rectangle.of(self._between(since, until)), cells)
 
     def newest(self, count: int, cells: CellRect, until: float) -> Points:
-        """Return the newest points of these cells, at most ``count``, wherever in them."""
+        """Return the ``count`` newest points of these cells."""
         return newest_last(self._in_cells(self._between(-math.inf, until), cells))[-count:]
 
     @property
@@ -193,7 +193,7 @@ class KeptPoints:
     def _make_room(self, count: int) -> None:
         if self._stop + count <= len(self._rows):
             return
-        # Twice what is needed, so that a point is copied a bounded number of times on average.
+        # Doubled, so that the cost of copying is constant per point on average.
         rows = np.empty(2 * (len(self) + count), dtype=POINT)
         rows[: len(self)] = self._all
         self._rows, self._start, self._stop = rows, 0, len(self)

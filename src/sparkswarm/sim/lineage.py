@@ -1,4 +1,4 @@
-"""Lineage: who held these cells before, for as long as their data live.
+"""Lineage: the retired partitions that still hold data, and how to find them.
 
 SWARM does not move data. A partition's earlier data stay with its parents' owners until
 they expire; a query over the past follows the chain of parents (paper, "Correctness of
@@ -14,10 +14,10 @@ from sparkswarm.protocol.partition import Partition, PlanChange
 
 
 class Link(NamedTuple):
-    """A former partition to ask, and about which of its cells.
+    """A retired partition, and the cells to ask it about.
 
-    The cells matter: when a partition was split, both halves ask the same parent, each for
-    its own part, and no point is answered twice.
+    After a split both halves have the same parent. Each asks it for its own cells only, so no
+    point is returned twice.
     """
 
     partition: Partition
@@ -25,24 +25,21 @@ class Link(NamedTuple):
 
 
 class Lineage:
-    """The partitions that are retired but still hold data.
+    """The retired partitions that still hold data.
 
-    Times are plain numbers that the caller keeps in one order (a batch, a second).
+    Times are numbers that grow, such as batches or seconds.
     """
 
     def __init__(self) -> None:
         self._retired: dict[int, tuple[Partition, float]] = {}
 
     def record(self, change: PlanChange, time: float) -> None:
-        """Remember the partitions that a change retires at ``time``."""
+        """Add the partitions that a change retires at ``time``."""
         for partition in change.retired:
             self._retired[partition.id] = (partition, time)
 
     def chain(self, partition: Partition) -> list[Link]:
-        """Return every former holder of data of ``partition``'s cells, newest first.
-
-        Newest is what was retired last.
-        """
+        """Return the ancestors that may hold data of ``partition``'s cells, last retired first."""
         links: list[Link] = []
         queue = [(parent, partition.cells) for parent in partition.parents]
         while queue:
@@ -57,10 +54,10 @@ class Lineage:
         return sorted(links, key=lambda link: -self._retired[link.partition.id][1])
 
     def expire(self, before: float) -> list[Partition]:
-        """Cut the chains: forget what was retired before ``before``, and return it.
+        """Remove the partitions that were retired before ``before``, and return them.
 
         A partition receives nothing after it is retired, so when all data older than
-        ``before`` have expired, everything it held is gone, and so is what its parents held.
+        ``before`` have expired, it holds nothing any more, and neither do its parents.
         """
         gone = [p for p, time in self._retired.values() if time < before]
         for partition in gone:

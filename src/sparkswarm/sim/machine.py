@@ -1,8 +1,7 @@
-"""A machine: an inbox, a pace, timers, and the chance to crash and come back.
+"""A simulated machine: inbox, speed, timers, crash and restart.
 
-Owns what is common to sources, GlobalIndex machines, executors and the sink. A crash takes
-everything that a machine keeps in memory: what its ``start`` does not find in the durable
-store is gone.
+The base of sources, GlobalIndex machines, executors and the sink. A crash loses everything that
+is in memory; ``start`` restores what is in the durable store.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Machine:
-    """Take messages one at a time, in the order in which they came.
+    """Handles messages one at a time, in the order of their arrival.
 
     Parameters
     ----------
     name
-        Where others reach it.
+        Its address.
     world
-        What surrounds it: clock, network, store, journal.
+        Clock, network, store and journal, shared by all machines.
     """
 
     def __init__(self, name: str, world: World) -> None:
@@ -37,17 +36,17 @@ class Machine:
         self._free_at = 0
         self._endpoint = Endpoint(self)
 
-    # -- what a kind of machine says about itself -------------------------------------------
+    # -- overridden by each kind of machine -------------------------------------------------
 
     def start(self) -> None:
-        """Begin, or begin again after a crash, with what is durable."""
+        """Start, or restart after a crash, from the durable store."""
 
     def handle(self, source: str, message: Any) -> None:
-        """Take one message."""
+        """Handle one message."""
         raise NotImplementedError
 
     def cost(self, message: Any) -> int:
-        """Return how long a message occupies the machine, in microseconds."""
+        """Return the processing time of a message, in microseconds."""
         return 0
 
     # -- sending and waiting ------------------------------------------------------------------
@@ -57,11 +56,11 @@ class Machine:
         self._endpoint.send(target, message)
 
     def cast(self, target: str, message: Any) -> None:
-        """Send without any promise."""
+        """Send unreliably: the message may be lost, duplicated or overtaken."""
         self._endpoint.cast(target, message)
 
     def after(self, delay: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Do something later, unless this incarnation has died by then."""
+        """Schedule an action; it is dropped if this incarnation crashes before."""
         self.world.clock.after(delay, self._fire, self.incarnation, action, arguments)
 
     def _fire(
@@ -70,21 +69,21 @@ class Machine:
         if self.up and incarnation == self.incarnation:
             action(*arguments)
 
-    # -- what the network and the channels need -------------------------------------------------
+    # -- called by the network and the channels -----------------------------------------------
 
     def carry(self, target: str, frame: Frame) -> None:
-        """Give a frame to the network; a machine that is down says nothing."""
+        """Give a frame to the network, unless this machine is down."""
         if not self.up:
             return
         self.world.network.send(self.name, target, frame)
 
     def receive(self, source: str, frame: Frame) -> None:
-        """Take a frame from the network; a machine that is down hears nothing."""
+        """Take a frame from the network, unless this machine is down."""
         if self.up:
             self._endpoint.receive(source, frame)
 
     def deliver(self, source: str, payload: Any) -> None:
-        """Handle a message as soon as those before it are done."""
+        """Handle a message after those before it."""
         if not self.up:
             return
         now = self.world.clock.now
@@ -98,11 +97,11 @@ class Machine:
     # -- faults -----------------------------------------------------------------------------
 
     def crash(self) -> None:
-        """Stop, and forget all that is not durable."""
+        """Stop, and lose everything that is not durable."""
         self.up = False
 
     def restart(self) -> None:
-        """Come back as the next incarnation."""
+        """Start again as the next incarnation."""
         self.up = True
         self.incarnation += 1
         self._free_at = self.world.clock.now

@@ -1,7 +1,7 @@
-"""Which of the tuples that meet also match: an application, asked about tuples.
+"""Runs an application on simulated tuples: which pairs of a point and a query match.
 
-Owns the tables that are made of tuples. The application is the same class as on Spark and gets
-the same columns; here it decides on a few tuples at a time.
+Owns the conversion of tuples to tables. The application is the same class as on Spark and gets
+the same columns, but only a few rows at a time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _NEVER = 2**63 - 1
 
 
 class Matching:
-    """An application, and the columns that tuples bring for it.
+    """An application, and the schema of the details that tuples carry for it.
 
     Parameters
     ----------
     application
-        What decides.
+        Decides which pairs match.
     query_columns, point_columns
         The application's columns of queries and points with their types. The details of a tuple
         are its values in this order.
@@ -39,13 +39,13 @@ class Matching:
     ) -> None:
         if isinstance(application, Stateful):
             raise ConfigError(
-                f"{type(application).__name__} keeps state by batch, and here are no batches: "
-                f"it runs on the engine only"
+                f"{type(application).__name__} keeps state by batch and the simulator has no "
+                f"batches; it runs on Spark only"
             )
         wanted = [*application.query_columns], [*application.point_columns]
         if wanted != (query_columns.names, point_columns.names):
             raise ConfigError(
-                f"{type(application).__name__} wants the columns {wanted}, not "
+                f"{type(application).__name__} needs the columns {wanted}, got "
                 f"{query_columns.names} and {point_columns.names}"
             )
         self._queries = pa.unify_schemas([_QUERIES, query_columns])
@@ -59,21 +59,21 @@ class Matching:
         operations: Sequence[Operation],
         pairs: Sequence[tuple[int, int]],
     ) -> list[bool]:
-        """Say of each pair whether it matches.
+        """Return for each pair whether it matches.
 
         Parameters
         ----------
         points, operations
-            Points, and what queries are since these operations.
+            Points, and operations that registered or updated queries.
         pairs
-            A point and an operation by position; the point is in the rectangle.
+            Positions of a point and an operation whose rectangle contains it.
         """
         if not pairs:
             return []
-        lot = tuple(operations)
-        if lot not in self._built:
-            self._built[lot] = self._application.build(self._query_table(lot))
-        built = self._built[lot]
+        key = tuple(operations)
+        if key not in self._built:
+            self._built[key] = self._application.build(self._query_table(key))
+        built = self._built[key]
         if built is None:
             return [True] * len(pairs)
         columns = np.array(pairs, np.int64).T.copy()
@@ -82,15 +82,15 @@ class Matching:
         return [bool(found) for found in matches]
 
     def _query_table(self, operations: Sequence[Operation]) -> pa.Table:
-        rows = []
-        for operation in operations:
-            assert operation.rectangle is not None
-            details = self._details(operation, _QUERIES)
-            rows.append((operation.query, *operation.rectangle, _NEVER, *details))
+        rows = [
+            (o.query, *o.rectangle, _NEVER, *self._details(o, _QUERIES))
+            for o in operations
+            if o.rectangle is not None
+        ]
         return _table(rows, self._queries)
 
     def _details(self, item: Point | Operation, without: pa.Schema) -> Details:
-        """Return the details of a tuple; one that has none has nulls, as on Spark."""
+        """Return the details of a tuple; nulls if it has none, as on Spark."""
         columns = self._points if isinstance(item, Point) else self._queries
         return item.details or (None,) * (len(columns) - len(without))
 

@@ -1,7 +1,7 @@
-"""The network between machines: it delays, reorders, loses and doubles what it carries.
+"""The simulated network: delays, reorders, loses and duplicates frames.
 
-Owns the links and their troubles. It knows nothing of what it carries; :mod:`.delivery` makes
-reliable channels out of it.
+Owns the links and their faults. It does not look into frames; :mod:`.delivery` builds reliable
+channels on top of it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from sparkswarm.sim.clock import Clock
 
 Frame = tuple[Any, ...]
-"""What travels: a letter that says what it is, and its content."""
+"""What the network carries: its kind (``data``, ``ack``, ``cast``), then its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How a network behaves when nothing in particular is wrong with it.
+    """Delay and loss of a network without scheduled faults.
 
     Attributes
     ----------
@@ -37,12 +37,12 @@ class Weather:
 
 
 class Network:
-    """Carry frames from machine to machine.
+    """Carries frames from machine to machine.
 
     Parameters
     ----------
-    clock, luck, weather
-        Time, chance, and what to expect of it.
+    clock, rng, weather
+        Virtual time, random numbers, and the delay and loss of all links.
     arrive
         Called with (from, to, frame) for each frame that arrives.
     """
@@ -50,12 +50,12 @@ class Network:
     def __init__(
         self,
         clock: Clock,
-        luck: random.Random,
+        rng: random.Random,
         weather: Weather,
         arrive: Callable[[str, str, Frame], None],
     ) -> None:
         self._clock = clock
-        self._draw = luck.random
+        self._draw = rng.random
         self._weather = weather
         self._arrive = arrive
         self._clogged: dict[tuple[str, str], int] = {}
@@ -63,7 +63,7 @@ class Network:
         self._cut: set[tuple[str, str]] = set()
 
     def clog(self, link: tuple[str, str], delay: int) -> None:
-        """Let every frame on a link take up to ``delay`` longer; 0 frees it."""
+        """Delay every frame on a link by up to ``delay`` more; 0 ends that."""
         self._clogged[link] = delay
 
     def cut(self, link: tuple[str, str]) -> None:
@@ -71,7 +71,7 @@ class Network:
         self._cut.add(link)
 
     def mend(self, link: tuple[str, str]) -> None:
-        """Carry frames on a link again that was cut."""
+        """End a cut."""
         self._cut.discard(link)
 
     def divide(self, group: frozenset[str]) -> None:
@@ -79,11 +79,11 @@ class Network:
         self._apart.append(group)
 
     def heal(self, group: frozenset[str]) -> None:
-        """Join a group that was cut off to the others again."""
+        """Reconnect a group that was cut off."""
         self._apart.remove(group)
 
     def send(self, source: str, target: str, frame: Frame) -> None:
-        """Carry a frame, or lose it, or carry it twice."""
+        """Carry a frame, lose it, or carry it twice."""
         draw, weather = self._draw, self._weather
         if self._apart and any((source in group) != (target in group) for group in self._apart):
             return

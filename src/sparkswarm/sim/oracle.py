@@ -1,32 +1,31 @@
-"""The oracle: it sees every input and every output, and says whether the run was right.
+"""The oracle: sees every input and output of a run, and decides whether the run was correct.
 
-Owns all judgement. It knows nothing of how the cluster works inside, except for the invariants
-of plans and terms that are told to it.
+It does not know how the cluster works, except for the invariants of plans and terms.
 
-**What must be true of results.** The system is asynchronous, so what a query was when a point
-met it can only be said within limits. Version k of a query is *possible* for a point if its
-operation was emitted before the point was acknowledged, and no later one was acknowledged
-before the point was emitted. Not yet registered is version 0.
+**Results.** The system is asynchronous, so the version of a query that a point meets is only
+known within limits. Version k of a query is *possible* for a point if its operation was emitted
+before the point was acknowledged, and no later operation was acknowledged before the point was
+emitted. Before its registration a query has version 0.
 
-- Where every possible version matches the point, there must be one result.
-- Where none does, there must be none.
+- If every possible version matches the point, there must be one result.
+- If none does, there must be none.
 - Otherwise there may be one. Its version must be possible and match the point.
 - There are never two.
 
-A version matches the points in its rectangle; where there is an application, those of them that
-it says. It is asked here about all that was ever emitted, at once.
+A version matches the points in its rectangle and, if there is an application, only those that the
+application accepts. The oracle calls the application once, with all tuples of the run.
 
-**Running counts.** The results of a stateful query are counted along lanes, each at one
+**Running counts.** The results of a stateful query are numbered along lanes, each at one
 executor at a time. The numbers of a lane must be 1, 2, 3, ... without gap or repetition, and
-when its query has gone, one last result says how many there were.
+when its query is gone, a final result must have the total.
 
 **Snapshot queries.** A point that was emitted and acknowledged within the window and before the
-query was asked must be in the answer; one that was acknowledged before the window or emitted
-after the query must not; nor any outside the range, nor one twice. An answer may lack points
-if it says so, and a machine to blame did die.
+query was asked must be in the answer. One that was acknowledged before the window, was emitted
+after the query or lies outside the range must not be in it, and none may be in it twice. An
+answer may lack points if it is marked partial and names a machine that was declared dead.
 
-**Acknowledgement.** Where no machine crashed and none was taken for dead, no tuple may be lost
-on the way: one that had to be sent again counts as lost.
+**Acknowledgement.** If no machine crashed or was declared dead, no tuple may be lost on its way:
+one that had to be sent again counts as lost.
 """
 
 from __future__ import annotations
@@ -48,23 +47,23 @@ if TYPE_CHECKING:
     from sparkswarm.sim.matching import Matching
 
 SHOWN = 5
-"""So many violations of a run are told in full."""
+"""Number of violations of a run that are reported in full."""
 
 
 @dataclass(slots=True)
-class Verdict:
-    """What is wrong with a run.
+class OracleVerdict:
+    """The violations of a run.
 
     Attributes
     ----------
     lost
-        Results that are missing, and tuples that were never acknowledged or got lost.
+        Number of missing results, and of tuples that were lost or never acknowledged.
     duplicated
-        Results that came twice.
+        Number of duplicated results.
     partial
-        Snapshot queries with an incomplete answer that says so. That is not wrong.
+        Number of answers that are marked partial. They are not violations.
     violations
-        Everything that is wrong, in words, lost and duplicated results included.
+        All violations as text, lost and duplicated results included.
     """
 
     lost: int = 0
@@ -75,7 +74,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class _Fate:
-    """When a tuple was emitted and when it was done."""
+    """When a tuple was emitted and acknowledged."""
 
     item: Point | Operation
     emitted: int
@@ -91,7 +90,7 @@ class _Asked:
 
 
 class Oracle:
-    """Watch one run.
+    """The oracle of one run.
 
     Attributes
     ----------
@@ -101,10 +100,12 @@ class Oracle:
     Parameters
     ----------
     clock
-        The time.
+        Virtual time.
+    plan
+        The first plan.
     counts_all
-        Whether the window of the run keeps everything that a snapshot query may ask for; if
-        not, answers are only checked for what must not be in them.
+        Whether the window of the run is known exactly. If not, answers are only checked for
+        points that must not be in them.
     matching
         The application of the run, if it has one.
     """
@@ -124,17 +125,17 @@ class Oracle:
         self._answers: list[Answered] = []
         self._again: list[Point | Operation] = []
         self._partitions: dict[int, Partition] = {p.id: p for p in plan.partitions}
-        self._chairs: dict[int, str] = {}
+        self._coordinators: dict[int, str] = {}
         self._plans: dict[int, tuple[PlanChange, ...]] = {}
         self.disturbed = False
         self._dead: set[int] = set()
         self.rounds: list[int] = []
-        self.verdict = Verdict()
+        self.verdict = OracleVerdict()
 
     # -- inputs and outputs ---------------------------------------------------------------------
 
     def emitted(self, item: Point | Operation) -> None:
-        """See a tuple leave its source for the first time."""
+        """Record that a source emitted a tuple for the first time."""
         fate = _Fate(item, self._clock.now)
         if isinstance(item, Point):
             self._points[item.source, item.number] = fate
@@ -142,7 +143,7 @@ class Oracle:
             self._operations.setdefault(item.query, []).append(fate)
 
     def acknowledged(self, item: Point | Operation) -> None:
-        """See that a source knows that a tuple is done."""
+        """Record that a source received the acknowledgement of a tuple."""
         if isinstance(item, Point):
             self._points[item.source, item.number].done = self._clock.now
         else:
@@ -151,50 +152,50 @@ class Oracle:
                     fate.done = self._clock.now
 
     def sent_again(self, item: Point | Operation) -> None:
-        """See that a source had to send a tuple again."""
+        """Record that a source had to send a tuple again."""
         self._again.append(item)
 
     def result(self, result: Match | Final) -> None:
-        """See a result at the sink."""
+        """Record a result that arrived at the sink."""
         if isinstance(result, Match):
             self.matches.append(result)
         else:
             self._finals.append(result)
 
     def asked(self, ask: Ask) -> None:
-        """See a snapshot query leave its source."""
+        """Record a snapshot query of a source."""
         self._questions[ask.number] = _Asked(ask, self._clock.now)
 
     def answered(self, answer: Answered) -> None:
-        """See an answer arrive."""
+        """Record an answer that a source received."""
         self._answers.append(answer)
 
     # -- the cluster ------------------------------------------------------------------------------
 
     def crashed(self) -> None:
-        """Hear that a machine went down, or was cut off."""
+        """Record that a machine crashed or was cut off."""
         self.disturbed = True
 
     def fenced(self, executor: int) -> None:
-        """Hear that an executor was declared dead."""
+        """Record that an executor was declared dead."""
         self.disturbed = True
         self._dead.add(executor)
 
-    def presides(self, term: int, name: str) -> None:
-        """Hear that a machine is the Coordinator of a term: there can be but one."""
+    def became_coordinator(self, term: int, name: str) -> None:
+        """Check that a term has only one Coordinator."""
         if term:
             self.disturbed = True
-        if self._chairs.setdefault(term, name) != name:
-            self.wrong(f"term {term} has two Coordinators, {self._chairs[term]} and {name}")
+        if self._coordinators.setdefault(term, name) != name:
+            self.wrong(f"term {term} has two Coordinators, {self._coordinators[term]} and {name}")
 
     def round_began(self, term: int, number: int) -> None:
-        """Hear that a round is over and another begins."""
+        """Record the start of a round."""
         self.rounds.append(self._clock.now)
 
     def plan_changed(self, term: int, plan: Plan, changes: tuple[PlanChange, ...]) -> None:
-        """See a plan: it tiles the space, follows the last one, and its ids are new."""
-        if term < max(self._chairs, default=0):
-            self.wrong(f"a Coordinator of term {term} publishes in term {max(self._chairs)}")
+        """Check a new plan: it must tile the space, and its partition ids must be new."""
+        if term < max(self._coordinators, default=0):
+            self.wrong(f"a Coordinator of term {term} publishes in term {max(self._coordinators)}")
         if self._plans.setdefault(plan.version, changes) != changes:
             self.wrong(f"there are two plans of version {plan.version}")
         try:
@@ -208,18 +209,18 @@ class Oracle:
                 self._partitions[partition.id] = partition
 
     def index_changed(self, name: str, index: GlobalIndex) -> None:
-        """See a step of a gradual update: every cell leads to one partition that contains it."""
+        """Check an index: every cell must lead to one partition that contains it."""
         try:
             index.check_tiling()
         except PlanError as error:
             self.wrong(f"the index of {name}: {error}")
 
     def wrong(self, what: str) -> None:
-        """Note a violation."""
+        """Record a violation."""
         self.verdict.violations.append(f"{self._clock.now} us: {what}")
 
     def seen(self) -> dict[str, int]:
-        """Return how much there was to see."""
+        """Return the number of tuples, results and answers."""
         return {
             "points": len(self._points),
             "operations": sum(map(len, self._operations.values())),
@@ -232,8 +233,8 @@ class Oracle:
 
     # -- judgement --------------------------------------------------------------------------
 
-    def judge(self) -> Verdict:
-        """Compare all results with brute force."""
+    def judge(self) -> OracleVerdict:
+        """Compare all results with brute force, and return the verdict."""
         self._judge_delivery()
         self._judge_matches()
         self._judge_counts()
@@ -259,7 +260,7 @@ class Oracle:
                 self._lost(f"{item} had to be sent again, though no machine died")
 
     def _ask_the_application(self) -> None:
-        """Find out which points in the rectangle of a version do not match it."""
+        """Find the points in the rectangle of a version that the application rejects."""
         if self._matching is None:
             return
         points = [f.item for f in self._points.values() if isinstance(f.item, Point)]
@@ -365,7 +366,7 @@ def _key(operation: Operation, point: Point) -> tuple[int, int, int, int]:
 
 
 def _possible(operations: list[_Fate], point: _Fate) -> list[int]:
-    """Return the versions that a query may have had where and when a point met it."""
+    """Return the versions of a query that a point may have met."""
     first = 0
     for k, operation in enumerate(operations, start=1):
         if operation.done <= point.emitted:
@@ -378,7 +379,7 @@ def _possible(operations: list[_Fate], point: _Fate) -> list[int]:
 
 
 def describe(violations: Iterable[str]) -> list[str]:
-    """Return the first violations, and how many more there are."""
+    """Return the first violations, and the number of further ones."""
     told = list(violations)
     more = len(told) - SHOWN
     return told[:SHOWN] + ([f"and {more} more"] if more > 0 else [])

@@ -1,8 +1,8 @@
-"""The durable state of a partition on one executor, and what of it passes to a successor.
+"""The durable state of a partition on one executor, and the part that a successor inherits.
 
-Owns queries with their versions and running counts, and which tuples have been seen. How a
-partition's state moves, splits, merges and is shared is all here, in :func:`portion` and
-:meth:`Record.absorb`; when it does is the executor's business.
+Owns queries with their versions and running counts, and which tuples have been seen. How the
+state of a partition is moved, split, merged and shared is in :func:`portion` and
+:meth:`Record.absorb`; the executor decides when.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ Holder = tuple[int, int]
 
 @dataclass(slots=True)
 class Entry:
-    """A query as one partition knows it: the newest operation, and its running counts.
+    """A query in one partition: its newest operation, and its running counts.
 
-    Where the operation is a removal, or has moved the rectangle out of the partition, the
-    entry is a *tombstone*: it keeps older operations, which may still be on their way, from
-    bringing the query back.
+    If the operation removed the query, or moved its rectangle out of the partition, the entry
+    is a *tombstone*: it keeps older operations that arrive later from restoring the query.
     """
 
     operation: Operation
     counts: dict[Lane, int] = field(default_factory=dict)
 
     def lives_in(self, cells: CellRect) -> bool:
-        """Whether points in these cells can match."""
+        """Whether points in these cells can match the query."""
         covered = self.operation.cells
         return covered is not None and covered.overlaps(cells)
 
 
 class Seen:
-    """Which tuples a partition has processed: all below a low-water mark, and some above."""
+    """The tuples that a partition has processed: all below a low-water mark, and some above."""
 
     __slots__ = ("above", "low")
 
@@ -57,11 +56,11 @@ class Seen:
         )
 
     def add(self, item: Point) -> None:
-        """Note a point that has been processed."""
+        """Add a processed point."""
         self.above.setdefault(item.source, set()).add(item.number)
 
     def advance(self, source: int, low: int) -> bool:
-        """Learn that everything of a source below ``low`` is done; whether that is news."""
+        """Raise the low-water mark of a source; return False if it is not higher than before."""
         if low <= self.low.get(source, 0):
             return False
         self.low[source] = low
@@ -71,14 +70,14 @@ class Seen:
         return True
 
     def absorb(self, other: Seen) -> None:
-        """Add what another partition has seen."""
+        """Add the tuples that another partition has processed."""
         for source, numbers in other.above.items():
             self.above.setdefault(source, set()).update(numbers)
         for source, low in other.low.items():
             self.advance(source, low)
 
     def copy(self) -> Seen:
-        """Return the same, to be changed apart."""
+        """Return an independent copy."""
         seen = Seen()
         seen.absorb(self)
         return seen
@@ -86,18 +85,18 @@ class Seen:
 
 @dataclass(slots=True)
 class Record:
-    """What an executor keeps durable of one partition.
+    """The durable state of one partition on an executor.
 
     Attributes
     ----------
     partition
-        Which.
+        The partition.
     missing
-        The previous holders whose state has not arrived yet. Until all have, the executor
-        may not process anything of the partition.
+        The previous holders whose state has not arrived. While there are any, the executor
+        must not process tuples of the partition.
     retired_by
-        The change that retired the partition, once the executor has learnt of it. Then, and
-        when nothing is missing, the record is final.
+        The change that retired the partition, once the executor follows it. The record is
+        final when it is retired and nothing is missing.
     """
 
     partition: Partition
@@ -108,16 +107,16 @@ class Record:
 
     @property
     def is_final(self) -> bool:
-        """Whether it will never change again."""
+        """Whether it cannot change any more."""
         return self.retired_by is not None and not self.missing
 
     def copy(self) -> Record:
-        """Return the same, to be changed apart."""
+        """Return an independent copy."""
         entries = {q: Entry(e.operation, dict(e.counts)) for q, e in self.entries.items()}
         return replace(self, missing=list(self.missing), entries=entries, seen=self.seen.copy())
 
     def apply(self, operation: Operation) -> bool:
-        """Take in an operation on a query; whether it was newer than what was known."""
+        """Apply an operation on a query; return False if a newer one has been applied."""
         known = self.entries.get(operation.query)
         if known is None:
             self.entries[operation.query] = Entry(operation)
@@ -128,7 +127,7 @@ class Record:
         return True
 
     def absorb(self, content: Content) -> None:
-        """Add what a previous holder handed over."""
+        """Add the state that a previous holder handed over."""
         for given in content.entries:
             known = self.entries.get(given.operation.query)
             if known is None:
@@ -142,9 +141,9 @@ class Record:
     def match(
         self, point: Point, executor: int, matching: Matching | None = None
     ) -> tuple[list[Match], int]:
-        """Return the results of a point, and how many queries were checked for them.
+        """Return the results of a point, and the number of queries that were checked.
 
-        Without ``matching`` every query matches whose rectangle contains the point.
+        Without ``matching`` a query matches if its rectangle contains the point.
         """
         found: list[Entry] = []
         checks = 0
@@ -163,7 +162,7 @@ class Record:
         return [self._result(entry, point, executor) for entry in found], checks
 
     def _result(self, entry: Entry, point: Point, executor: int) -> Match:
-        """Return a result, and count it where the query counts."""
+        """Return a result, and count it if the query is stateful."""
         query, version = entry.operation.query, entry.operation.version
         lane, count = None, 0
         if entry.operation.stateful:
@@ -182,7 +181,7 @@ class Record:
         return finals
 
     def advance(self, source: int, low: int) -> None:
-        """Learn a low-water mark, and drop the tombstones that nothing older can reach now."""
+        """Raise a low-water mark, and drop tombstones that no older operation can follow."""
         if self.seen.advance(source, low):
             gone = [
                 query
@@ -195,8 +194,8 @@ class Record:
                 del self.entries[query]
 
 
-def new_record(change: PlanChange, partition_id: int, executor: int) -> Record:
-    """Return the record of a partition that a change creates: it waits for all before it."""
+def new_record(change: PlanChange, partition_id: int) -> Record:
+    """Return the record of a partition that a change creates, with all predecessors missing."""
     created = next(p for p in change.created if p.id == partition_id)
     missing = [
         (retired.id, owner)
@@ -209,7 +208,7 @@ def new_record(change: PlanChange, partition_id: int, executor: int) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What one holder hands over to another.
+    """The state that one holder hands over to another.
 
     ``named`` are queries that were sent ahead: (query, version, counts).
     """
@@ -219,12 +218,12 @@ class Content:
     named: tuple[tuple[int, int, dict[Lane, int]], ...] = ()
 
     def __repr__(self) -> str:
-        """Show what the trace needs: every query, its version and its counts."""
+        """Return what the trace needs: every query, its version and its counts."""
         entries = [(e.operation.query, e.operation.version, e.counts) for e in self.entries]
         return f"Content({entries} {self.named})"
 
     def without(self, known: Mapping[int, int]) -> Content:
-        """Only name the queries that the other has in the same version."""
+        """Reduce queries that the receiver has in the same version to their names."""
         named = []
         entries = []
         for entry in self.entries:
@@ -244,10 +243,10 @@ def portion(
     taker: int,
     bugs: frozenset[Bug],
 ) -> Content:
-    """Return what of a final record passes to one owner of one of its successors.
+    """Return the part of a final record that one owner of a successor inherits.
 
-    Queries, tombstones and what was seen go to everyone whom they may concern. A running
-    count goes to one heir only.
+    Queries, tombstones and the processed tuples go to every successor that they may concern. A
+    running count goes to one successor only.
     """
     entries = []
     for entry in record.entries.values():
@@ -268,7 +267,7 @@ def portion(
 
 
 def _heir(entry: Entry, change: PlanChange, giver: int) -> Holder:
-    """Return who goes on with the running counts: the giver itself, if it may."""
+    """Return the holder that continues the running counts: the giver itself where possible."""
     reached = [p for p in change.created if entry.operation.reach.overlaps(p.cells)]
     living = [p for p in reached if entry.lives_in(p.cells)]
     heir = (living or reached)[0]

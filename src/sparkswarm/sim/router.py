@@ -1,8 +1,7 @@
-"""A GlobalIndex machine: it routes every tuple, and its index is changed while it does.
+"""A GlobalIndex machine: routes every tuple while its index is updated.
 
-Owns one GlobalIndex and its gradual update. One of these machines is the Coordinator as well;
-that role is in :mod:`.chair`. Which of them it is, each learns by counting the executors'
-votes itself.
+Owns one GlobalIndex and its gradual update. One of these machines is also the Coordinator (see
+:mod:`.coordinator_role`); each finds out which one by counting the executors' votes.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from sparkswarm.protocol.messages import PlanPublished
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.sim.bugs import Bug
 from sparkswarm.sim.clock import MILLISECOND
-from sparkswarm.sim.coordinator_role import Chair
+from sparkswarm.sim.coordinator_role import CoordinatorRole
 from sparkswarm.sim.election import Suspect, Tally, Vote
 from sparkswarm.sim.machine import Machine
 from sparkswarm.sim.tuples import (
     Alive,
-    Answer,
     Ask,
-    Asked,
     Beat,
     Command,
     Emitted,
     Operation,
     Point,
+    Reply,
     Routed,
+    RoutedAsk,
     Updated,
     owner_of,
 )
@@ -41,14 +40,14 @@ if TYPE_CHECKING:
     from sparkswarm.sim.cluster import World
 
 BEAT = 25 * MILLISECOND
-"""How often machines say that they are there."""
+"""Interval of heartbeats."""
 
 STEP = 300
 """Microseconds between two steps of a gradual update."""
 
 
 class Router(Machine):
-    """GlobalIndex machine g."""
+    """One GlobalIndex machine."""
 
     def __init__(self, number: int, world: World) -> None:
         super().__init__(f"gi{number}", world)
@@ -61,18 +60,18 @@ class Router(Machine):
         self.index = GlobalIndex(store.plan)
         self._pending: deque[int] = deque()
         self._update: Iterator[None] | None = None
-        self._chair: Chair | None = None
+        self._role: CoordinatorRole | None = None
         candidates = [f"gi{g}" for g in range(self.world.routers)]
         self._tally = Tally(self.world.executors, candidates, store.terms.get(self.name, 0))
         if self._tally.coordinator == self.name:
-            # A Coordinator that comes back finds its term taken, unless nobody missed it.
-            self._preside()
+            # After a restart the term may be over; then the store refuses the claim.
+            self._become_coordinator()
         self._mark()
         self.after(BEAT, self._beat)
 
     @property
     def version(self) -> int:
-        """The newest plan that the index follows or has begun to follow."""
+        """Version of the newest plan that the index follows, or is being updated to."""
         return self._version
 
     @property
@@ -81,7 +80,7 @@ class Router(Machine):
         return self._update is not None
 
     def handle(self, source: str, message: Any) -> None:
-        """Take one message."""
+        """Handle one message."""
         match message:
             case Emitted(item=Point() as point):
                 self._route_point(point, message.low)
@@ -96,9 +95,9 @@ class Router(Machine):
                 self._hear(message)
             case Suspect() | Vote():
                 self._count(int(source.removeprefix("ex")), message)
-            case Alive() | Answer():
-                if self._chair is not None:
-                    self._chair.handle(source, message)
+            case Alive() | Reply():
+                if self._role is not None:
+                    self._role.handle(source, message)
 
     # -- routing ------------------------------------------------------------------------------
 
@@ -124,43 +123,42 @@ class Router(Machine):
                 self.send(f"ex{owner}", message)
 
     def _route_question(self, source: str, ask: Ask) -> None:
-        """Give a snapshot query to the owner of its first cell, who becomes m_q."""
+        """Send a snapshot query to the owner of its first cell, which becomes m_q."""
         x, y = ask.rectangle[:2]
         owner = self.index.route(np.array([x]), np.array([y])).owner[0]
-        self.send(f"ex{owner}", Asked(source, ask))
+        self.send(f"ex{owner}", RoutedAsk(source, ask))
 
     # -- updating ------------------------------------------------------------------------------
 
     def _catch_up(self, version: int) -> None:
-        """Follow the plan up to a version; the store has those that were missed."""
+        """Follow all plans up to a version; the store has those that were missed."""
         newest = self._pending[-1] if self._pending else self._version
         self._pending.extend(range(newest + 1, version + 1))
         if self._update is None and self._pending:
             self._update = self._updates()
-            self._step()
+            self._step(self._update)
 
     def _updates(self) -> Iterator[None]:
         while self._pending:
-            # Told of at once: a cell may lead to a new partition from now on.
+            # Set before the update: from now on a cell may lead to a new partition.
             self._version = self._pending[0]
             for change in self.world.store.log[self._version]:
                 yield from self.index.apply_gradually(change)
             self._pending.popleft()
             self._mark()
 
-    def _step(self) -> None:
-        """Redirect some cells, and go on routing before the next."""
-        assert self._update is not None
+    def _step(self, update: Iterator[None]) -> None:
+        """Redirect some cells; tuples are routed between two steps."""
         for _ in range(self.world.cells_per_step):
-            if next(self._update, self) is self:
+            if next(update, self) is self:
                 self._update = None
                 break
         self.world.oracle.index_changed(self.name, self.index)
         if self._update is not None:
-            self.after(STEP * self.slowness, self._step)
+            self.after(STEP * self.slowness, self._step, update)
 
     def _mark(self) -> None:
-        """Tell executors, on the channel of the tuples, that the index is up to date."""
+        """Tell executors, on the channel of the tuples, which plan the index follows."""
         for m in range(self.world.executors):
             self.send(f"ex{m}", Updated(self._version))
 
@@ -177,26 +175,26 @@ class Router(Machine):
     def _count(self, voter: int, message: Suspect | Vote) -> None:
         if self._tally.handle(voter, message):
             self.world.store.terms[self.name] = self._tally.term
-            if self._chair is not None and Bug.TWO_COORDINATORS not in self.world.bugs:
-                self._chair.step_down(f"term {self._tally.term} has begun")
+            if self._role is not None and Bug.TWO_COORDINATORS not in self.world.bugs:
+                self._role.step_down(f"term {self._tally.term} has begun")
             if self._tally.coordinator == self.name:
-                self._preside()
+                self._become_coordinator()
 
-    def _preside(self) -> None:
-        """Become the Coordinator, if the term is still to be had."""
-        if self._chair is not None:
-            self._chair.step_down("a new term of mine begins")
+    def _become_coordinator(self) -> None:
+        """Become the Coordinator, unless a later term has started."""
+        if self._role is not None:
+            self._role.step_down("its next term begins")
         if self.world.store.claim(self._tally.term):
-            self._chair = Chair(self, self._tally.term)
-            # The last Coordinator may have written a plan and told nobody; I tell the others
-            # with the next beat, and nobody tells me.
+            self._role = CoordinatorRole(self, self._tally.term)
+            # The last Coordinator may have crashed between writing a plan and sending it. The
+            # other machines learn of it with the next heartbeat.
             self._catch_up(self.world.store.plan.version)
 
 
 def _as_printed(index: GlobalIndex, query: CellRect) -> list[Partition]:
     """Find the partitions of a query by Algorithm 1 as the paper prints it, which misses some.
 
-    It goes on from the cell where a partition was entered.
+    It continues from the cell at which a partition was entered, not from its corner.
     """
     stack = [(query.col_start, query.row_start)]
     result: list[Partition] = []

@@ -1,8 +1,8 @@
-"""The sink: it takes the executors' results, each entry of each log once.
+"""The sink: reads the executors' result logs, each entry once.
 
-Owns how far it has read each log. It is outside the cluster and does not crash. It drops what
-it has read already by its *position* in a log, which is how the channel of results survives
-restarts; two entries with the same result are two results to it, and the oracle will say so.
+Owns the position up to which each log has been read. It is outside the cluster and does not
+crash. Entries are deduplicated by their *position* in a log, which makes delivery survive
+restarts. The same result at two positions counts twice, and the oracle reports it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Sink(Machine):
-    """Where results go."""
+    """Collects results and passes them to the oracle."""
 
     def __init__(self, world: World) -> None:
         super().__init__("sink", world)
@@ -25,24 +25,24 @@ class Sink(Machine):
         self._lives = [0] * world.executors
 
     def handle(self, source: str, message: Any) -> None:
-        """Take results, or news that an executor is dead."""
+        """Take results; on a heartbeat, read the logs of executors that were declared dead."""
         match message:
             case Results():
                 executor = int(source.removeprefix("ex"))
                 self._take(executor, message.life, message.position, list(message.results))
             case Beat():
-                self._read_what_the_dead_left(message.lives)
+                self._read_logs_of_the_dead(message.lives)
 
     @property
     def has_read_all(self) -> bool:
-        """Whether nothing is left in any log."""
+        """Whether every log has been read to its end."""
         return all(
             self._read.get((executor, life), 0) == len(durable.results)
             for executor, lives in enumerate(self.world.store.durables)
             for life, durable in enumerate(lives)
         )
 
-    def _read_what_the_dead_left(self, lives: tuple[int, ...]) -> None:
+    def _read_logs_of_the_dead(self, lives: tuple[int, ...]) -> None:
         for executor, life in enumerate(lives):
             while self._lives[executor] < life:
                 over = self._lives[executor]

@@ -1,45 +1,44 @@
-"""Snapshot queries: what is in this range now, wherever it was kept.
+"""Snapshot queries: the recent points in a range, wherever they are stored.
 
-SWARM moves partitions and not their data (paper, "Correctness of Query Execution"). A point
-stays with the machine that owned its partition when it came. So a snapshot query asks the
+SWARM moves partitions but not their data (paper, "Correctness of Query Execution"). A point
+stays with the machine that owned its partition when it arrived. So a snapshot query asks the
 owners of the partitions that it overlaps, then the owners of their parents, and so on along
-the chain, until the data have expired. Here are both sides: :func:`answer` for a machine that
-is asked, :class:`SnapshotQuery` for the one that asks, the paper's m_q.
+the lineage, until the data have expired. Both sides are here: :func:`answer` for a machine that
+is asked, :class:`SnapshotQuery` for the machine that asks, the paper's m_q.
 
 **A step** is one machine asked about some cells of one partition. The machine sends its
-results and then an acknowledgement with their number and the next steps. m_q knows from the
-acknowledgements whom to wait for and how many results, and answers when all is in.
+results and then an acknowledgement with their number and the next steps. From the
+acknowledgements m_q knows which machines and how many results to wait for.
 
-- *Complete.* A point is kept once, by an owner of the partition that covered its cell. That is
+- *Complete.* A point is stored once, by an owner of the partition that covered its cell. That is
   the partition in force or one of its ancestors, and every owner of each is asked.
-- *Nothing twice.* The partitions in force share no cell. The parents of a partition share
+- *No duplicates.* The partitions in force share no cell. The parents of a partition share
   none, and each is asked only about the cells through which it was reached. So no two steps
   ask for the same point. A step named by several machines (the owners of a shared partition
-  have the same parents) is taken once, and a message that comes twice counts once. Where
-  machines disagree on what is in force, two ways may lead to a point: its id counts once.
-- *No longer than needed.* What parents keep is no newer than the beginning of their child. So
-  m_q leaves out parents of what began before the window, and for a count window parents of
-  what began when there are enough newer points already.
-- *It never waits for ever.* When a machine is given up, its steps are over without it, and m_q
-  takes the next steps from its own lineage. The answer is marked partial and names the machine.
+  have the same parents) is taken once, and a repeated message counts once. If machines disagree
+  on which partitions are in force, a point may be found twice: its id counts once.
+- *No unnecessary steps.* The points of parents are not newer than the beginning of their child.
+  So m_q skips parents of partitions that began before the window; for a count window, it skips
+  parents when there are enough newer points already.
+- *Termination.* When a machine is given up, its steps end without it, and m_q takes the next
+  steps from its own lineage. The answer is marked partial and names the machine.
 
-**Windows.** A window of time is a time to begin with, see :mod:`sparkswarm.sim.kept_points`.
-``until`` is when the query was asked: later points don't count, so that it does not matter when
-a machine answers. A window of a count N is, for each partition in force, the N newest points of
-its cells that the partition and its ancestors still keep; the query sees those in its range.
-For that the machines send their N newest points of the cells, whether in the range or not, and
-m_q finds the N newest of all. Such a window is as it is when the machines answer, because
-a point that came later has let an older one expire.
+**Windows.** A time window is given by its start, see :mod:`sparkswarm.sim.kept_points`. ``until``
+is when the query was asked: later points do not count, so the result does not depend on when a
+machine answers. A count window of N is, for each partition in force, the N newest points of
+its cells that the partition and its ancestors still hold; the query sees those in its range.
+For that the machines send their N newest points of the cells, in the range or not, and m_q finds
+the N newest of all. Such a window is as of when the machines answer, because points that arrived
+later have replaced older ones.
 
-**A partition that is no more.** m_q may be behind and ask for a partition as one in force that
-has just been retired. Its machine then names the partitions that took over, and they are asked
-instead. A machine asked for a partition that it is about to take over must answer when it has.
+**Retired partitions.** m_q may have an old plan and ask for a partition that has just been
+retired. The asked machine then names its successors, and they are asked instead. A machine asked
+about a partition that it is taking over must answer after the takeover.
 
 Differs: m_q asks every machine itself, where in the paper a machine passes the query on to the
-next. That is one more message on the way to each link; in return a machine that dies with the
-query in hand takes nothing but its own part with it, and a step named twice is asked once. And
-nobody tells the previous machine in the chain that a partition has expired: every machine
-drops it from its lineage by the clock.
+next. That is one more message for each step; in return a machine that dies during a query loses
+only its own part, and a step named twice is taken once. And no machine is told that a partition
+has expired: every machine drops it from its lineage by the clock.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class Question:
     Attributes
     ----------
     number
-        Its number; m_q gives each of its queries another.
+        Its number, unique for its m_q.
     asker
         m_q.
     rectangle
@@ -85,7 +84,7 @@ class Question:
     since, until
         The times that count, both included.
     newest
-        How many points a count window has, None for a window of time.
+        Size of a count window; None for a time window.
     """
 
     number: int
@@ -99,21 +98,21 @@ class Question:
     def about(
         cls, number: int, asker: int, rectangle: Rectangle, window: Window, now: float
     ) -> Question:
-        """Ask what of a window is in a rectangle, now."""
+        """Return the question for the points of a window in a rectangle, now."""
         if isinstance(window, SimCount):
             return cls(number, asker, rectangle, -math.inf, math.inf, window.size)
         return cls(number, asker, rectangle, window.since(now), now)
 
 
 class Step(NamedTuple):
-    """A machine to be asked about some cells of a partition.
+    """A machine to ask about some cells of a partition.
 
     Attributes
     ----------
     root
-        The partition in force whose lineage this is.
+        Id of the partition in force.
     partition
-        That one itself, or an ancestor.
+        That partition, or an ancestor of it.
     machine
         One of its owners.
     cells
@@ -127,13 +126,13 @@ class Step(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """Whether the partition is taken to be in force."""
+        """Whether m_q takes the partition to be in force."""
         return self.partition.id == self.root
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """From m_q: answer this question for this step."""
+    """From m_q: a question, for one step."""
 
     question: Question
     step: Step
@@ -145,8 +144,8 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Results:
-    """To m_q: points. ``part`` counts the messages of one step from 0."""
+class ChainResults:
+    """To m_q: points. ``part`` numbers the messages of a step from 0."""
 
     to: Address
     number: int
@@ -157,9 +156,9 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """To m_q: so many messages with results I sent, and these are the next to ask.
+    """To m_q: the number of messages with results, and the next steps.
 
-    ``before`` bounds what they keep: nothing of it came later.
+    The points of the next steps are not newer than ``before``.
     """
 
     to: Address
@@ -176,21 +175,21 @@ def answer(
     lineage: Lineage,
     successors: Iterable[Partition] = (),
     points_per_message: int = POINTS_PER_MESSAGE,
-) -> list[Results | Acknowledgement]:
+) -> list[ChainResults | Acknowledgement]:
     """Answer for one machine and one partition; the acknowledgement comes last.
 
     Parameters
     ----------
     request
-        What m_q asked.
+        The request of m_q.
     kept
-        What this machine keeps of the partition, which may be nothing yet; None if it was
-        retired and has expired, and then so has all that its parents kept.
+        The points of the partition on this machine; None if the partition was retired and has
+        expired, and with it its parents.
     lineage
-        The retired partitions that this machine knows, those that have expired left out.
+        The retired partitions that this machine knows, without expired ones.
     successors
-        If this machine knows that the partition is no longer in force: the partitions in
-        force that have its cells. Only looked at where m_q takes it to be in force.
+        If the partition is no longer in force: the partitions in force that have its cells.
+        Ignored unless m_q takes it to be in force.
     """
     question, step = request.question, request.step
     after = _first_steps(question, successors, step.cells) if step.is_first else ()
@@ -202,7 +201,7 @@ def answer(
         found = kept.newest(question.newest, step.cells, question.until)
     starts = range(0, len(found), points_per_message)
     results = [
-        Results(question.asker, question.number, step, part, found[i : i + points_per_message])
+        ChainResults(question.asker, question.number, step, part, found[i : i + points_per_message])
         for part, i in enumerate(starts)
     ]
     return [
@@ -223,7 +222,7 @@ def _first_steps(
 ) -> tuple[Step, ...]:
     """Return a step to each owner of partitions in force that overlap these cells.
 
-    Which points are the newest of a partition takes all its cells to say.
+    For a count window, a step is about all cells of its partition.
     """
     return tuple(
         Step(partition.id, partition, owner, wanted if question.newest is None else partition.cells)
@@ -234,7 +233,7 @@ def _first_steps(
 
 
 def _next_steps(step: Step, lineage: Lineage) -> tuple[Step, ...]:
-    """Return a step to each owner of each parent, about the cells of this step."""
+    """Return a step to each owner of each parent, for the cells of this step."""
     return tuple(
         Step(step.root, link.partition, owner, wanted)
         for link in lineage.chain(step.partition)
@@ -245,15 +244,15 @@ def _next_steps(step: Step, lineage: Lineage) -> tuple[Step, ...]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
-    """What a snapshot query found.
+class ChainAnswer:
+    """The answer of a snapshot query.
 
     Attributes
     ----------
     points
-        Oldest first.
+        Points, oldest first.
     partial_because
-        The machines whose part is missing; none if the answer is complete.
+        The machines whose points are missing; empty if the answer is complete.
     """
 
     points: Points
@@ -261,13 +260,13 @@ class Answer:
 
     @property
     def is_partial(self) -> bool:
-        """Whether something may be missing."""
+        """Whether points may be missing."""
         return bool(self.partial_because)
 
 
 @dataclass(slots=True)
 class _Progress:
-    """What has come of one step."""
+    """The messages of one step so far."""
 
     parts: dict[int, Points] = field(default_factory=dict)
     acknowledgement: Acknowledgement | None = None
@@ -280,20 +279,20 @@ class _Progress:
 
 
 class SnapshotQuery:
-    """m_q: asks, waits, and combines the answers.
+    """A snapshot query on m_q: sends requests and combines the answers.
 
-    Requests may be addressed to m_q itself, like to any other machine.
+    Requests may be addressed to m_q itself.
 
     Parameters
     ----------
     question
         What is asked.
     partitions
-        The partitions in force, as far as m_q knows: all, or those that overlap the range.
+        The partitions in force that m_q knows: all, or those that overlap the range.
     grid
         The cells.
     lineage
-        What m_q knows of retired partitions, to go around a machine that is dead.
+        The retired partitions that m_q knows, to bypass dead machines.
     """
 
     def __init__(
@@ -310,18 +309,18 @@ class SnapshotQuery:
         self._dead: set[int] = set()
         self._missing: set[int] = set()
         self._started = False
-        self._answer: Answer | None = None
+        self._answer: ChainAnswer | None = None
 
     @property
-    def answer(self) -> Answer | None:
-        """The answer, None as long as something is awaited."""
+    def answer(self) -> ChainAnswer | None:
+        """The answer; None until all results have arrived."""
         if self._answer is None and self._started and not self._open:
-            self._answer = Answer(self._combined(), tuple(sorted(self._missing)))
+            self._answer = ChainAnswer(self._combined(), tuple(sorted(self._missing)))
         return self._answer
 
     @property
     def waiting_for(self) -> tuple[int, ...]:
-        """The machines that have not answered everything yet."""
+        """The machines with unanswered requests."""
         return tuple(sorted({step.machine for step in self._open}))
 
     def start(self) -> list[Request]:
@@ -329,8 +328,8 @@ class SnapshotQuery:
         self._started = True
         return self._ask(self._first, math.inf)
 
-    def handle(self, sender: Address, message: Results | Acknowledgement) -> list[Request]:
-        """Take what a machine sent; what is not awaited, or not from it, is ignored."""
+    def handle(self, sender: Address, message: ChainResults | Acknowledgement) -> list[Request]:
+        """Handle a message; unexpected ones and wrong senders are ignored."""
         progress = self._open.get(message.step)
         if (
             progress is None
@@ -338,7 +337,7 @@ class SnapshotQuery:
             or sender != message.step.machine
         ):
             return []
-        if isinstance(message, Results):
+        if isinstance(message, ChainResults):
             progress.parts.setdefault(message.part, message.points)
         else:
             progress.acknowledgement = message
@@ -348,12 +347,12 @@ class SnapshotQuery:
         return self._ask(progress.acknowledgement.next, progress.acknowledgement.before)
 
     def give_up(self, machine: int) -> list[Request]:
-        """Wait no longer for a machine, now or later in this query. What it sent counts."""
+        """Stop waiting for a machine for the rest of this query; what it has sent counts."""
         self._dead.add(machine)
         requests: list[Request] = []
         for step in [step for step in self._open if step.machine == machine]:
             self._close(step)
-            requests += self._go_around(step)
+            requests += self._bypass(step)
         return requests
 
     def _ask(self, steps: Iterable[Step], before: float) -> list[Request]:
@@ -363,20 +362,20 @@ class SnapshotQuery:
                 continue
             self._asked.add(step)
             if step.machine in self._dead:
-                requests += self._go_around(step)
+                requests += self._bypass(step)
             else:
                 self._open[step] = _Progress()
                 requests.append(Request(self.question, step))
         return requests
 
     def _needs(self, root: int, before: float) -> bool:
-        """Say whether points that came before some time can still matter."""
+        """Return whether points from before some time can be part of the answer."""
         if self.question.newest is None:
             return before >= self.question.since
         newer = sum(int((points["time"] > before).sum()) for points in self._found[root])
         return newer < self.question.newest
 
-    def _go_around(self, step: Step) -> list[Request]:
+    def _bypass(self, step: Step) -> list[Request]:
         self._missing.add(step.machine)
         return self._ask(_next_steps(step, self._lineage), math.inf)
 
@@ -384,14 +383,14 @@ class SnapshotQuery:
         self._found[step.root] += self._open.pop(step).parts.values()
 
     def _combined(self) -> Points:
-        lots = [_distinct(lot) for lot in self._found.values()]
+        groups = [_distinct(group) for group in self._found.values()]
         if self.question.newest is not None:
-            lots = [lot[-self.question.newest :] for lot in lots]
-        return self.question.rectangle.of(_distinct(lots))
+            groups = [group[-self.question.newest :] for group in groups]
+        return self.question.rectangle.of(_distinct(groups))
 
 
-def _distinct(lots: Iterable[Points]) -> Points:
-    """Put points together, each once, newest last."""
-    points = np.concatenate([no_points(), *lots])
+def _distinct(groups: Iterable[Points]) -> Points:
+    """Concatenate points, each once, newest last."""
+    points = np.concatenate([no_points(), *groups])
     _, first = np.unique(points["id"], return_index=True)
     return newest_last(points[first])

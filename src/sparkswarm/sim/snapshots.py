@@ -1,7 +1,7 @@
-"""An executor's part in snapshot queries: it asks as m_q, and answers when asked.
+"""An executor's part in snapshot queries: asks as m_q, and answers other machines.
 
-Owns the open queries of one executor and what it keeps of the window; how the chain of previous
-owners is followed is the protocol's :mod:`~sparkswarm.sim.snapshot_chain`.
+Owns the open queries of one executor and its windows of recent points. How the chain of previous
+owners is followed is in :mod:`.snapshot_chain`.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from sparkswarm.sim.kept_points import KeptPoints, Rectangle, SimCount
 from sparkswarm.sim.lineage import Lineage
 from sparkswarm.sim.snapshot_chain import (
     Acknowledgement,
+    ChainResults,
     Question,
     Request,
-    Results,
     SnapshotQuery,
     Step,
     answer,
 )
-from sparkswarm.sim.tuples import Answered, Asked, Point
+from sparkswarm.sim.tuples import Answered, Point, RoutedAsk
 
 if TYPE_CHECKING:
     from sparkswarm.sim.executor import Executor
 
 POINTS_PER_MESSAGE = 3
-"""Few, so that answers take several messages."""
+"""Low, so that answers take several messages."""
 
 SPREAD = 3 * MILLISECOND
-"""Results are sent by a background task, within this time: the acknowledgement may overtake."""
+"""Results are sent within this time; the acknowledgement may overtake them."""
 
 REPEAT = 8
-"""A machine that has not answered is asked again every so many beats."""
+"""A machine that has not answered is asked again every n-th beat."""
 
 SLACK = 600 * MILLISECOND
-"""How much longer than the window data and chains are kept: for queries that are on their way
-when the window moves on, and because machines learn of a change at different times."""
+"""Points and lineage are kept this much longer than the window, for queries that are under way
+and because machines learn of a change at different times."""
 
 QUERIES = 10_000
-"""A query of m_q is numbered incarnation x QUERIES + how many came before."""
+"""The n-th query of an incarnation of m_q has the number incarnation x QUERIES + n."""
 
 
 @dataclass(slots=True)
 class _Open:
     """A query that m_q has not answered yet."""
 
-    asked: Asked
+    asked: RoutedAsk
     query: SnapshotQuery
     requests: dict[Step, Request]
     parts: dict[Step, int]
@@ -58,7 +58,7 @@ class _Open:
 
 
 class Snapshots:
-    """What executor m knows of windows, and its open snapshot queries."""
+    """The windows and the open snapshot queries of one executor."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -70,23 +70,23 @@ class Snapshots:
     # -- the window ---------------------------------------------------------------------------
 
     def follow(self, change: PlanChange) -> None:
-        """Remember who held these cells before."""
+        """Add the partitions that a change retired to the lineage."""
         self._lineage.record(change, self._world.clock.now)
 
     def begin(self, partition_id: int, began: float) -> None:
-        """Begin to keep points of a partition."""
+        """Start the window of a partition."""
         windows = self._executor.holdings.durable.windows
         windows[partition_id] = KeptPoints(self._world.grid, self._world.window, began)
 
     def keep(self, partition_id: int, point: Point) -> None:
-        """Keep a point until it expires."""
+        """Store a point until it expires."""
         now = self._world.clock.now
         self._executor.holdings.durable.windows[partition_id].add(
             self._world.point_id(point), point.x, point.y, now
         )
 
     def expire(self) -> None:
-        """Forget what has left the window, and cut the chain behind it."""
+        """Drop expired points and partitions."""
         before = self._world.clock.now - SLACK
         windows = self._executor.holdings.durable.windows
         for kept in windows.values():
@@ -102,7 +102,7 @@ class Snapshots:
         executor, partition = self._executor, request.step.partition
         kept = executor.holdings.durable.windows.get(partition.id)
         if kept is None and executor.holdings.awaits(partition.id):
-            # Nothing was kept here, and all that the parents kept may matter.
+            # No points here yet: m_q must ask all parents.
             kept = KeptPoints(self._world.grid, self._world.window, math.inf)
         successors = (
             [p for p in executor.holdings.current.values() if p.cells.overlaps(request.step.cells)]
@@ -111,19 +111,19 @@ class Snapshots:
         )
         messages = answer(request, kept, self._lineage, successors, POINTS_PER_MESSAGE)
         for message in messages:
-            if isinstance(message, Results):
-                delay = int(self._world.luck.random() * SPREAD)
+            if isinstance(message, ChainResults):
+                delay = int(self._world.rng.random() * SPREAD)
                 executor.after(delay, self._send, message)
             else:
                 self._send(message)
 
-    def _send(self, message: Request | Results | Acknowledgement) -> None:
+    def _send(self, message: Request | ChainResults | Acknowledgement) -> None:
         self._executor.send_or_do(f"ex{message.to}", message)
 
     # -- asking -------------------------------------------------------------------------------
 
-    def ask(self, asked: Asked) -> None:
-        """Become m_q of a query."""
+    def ask(self, asked: RoutedAsk) -> None:
+        """Start a snapshot query, as its m_q."""
         self._count += 1
         number = self._executor.incarnation * QUERIES + self._count
         question = Question.about(
@@ -142,12 +142,12 @@ class Snapshots:
         self._open[number] = _Open(asked, query, {}, {})
         self._go_on(number, query.start())
 
-    def handle(self, source: str, message: Results | Acknowledgement) -> None:
-        """Take what a machine answers."""
+    def handle(self, source: str, message: ChainResults | Acknowledgement) -> None:
+        """Handle the answer of a machine."""
         opened = self._open.get(message.number)
         if opened is None:
             return
-        if isinstance(message, Results):
+        if isinstance(message, ChainResults):
             opened.parts[message.step] = opened.parts.get(message.step, 0) + 1
         elif Bug.ACKNOWLEDGED_WITHOUT_COUNT in self._world.bugs:
             message = replace(message, results=opened.parts.get(message.step, 0))
@@ -155,7 +155,7 @@ class Snapshots:
         self._go_on(message.number, opened.query.handle(sender, message))
 
     def beat(self) -> None:
-        """Give machines up that are dead, and ask the silent ones again."""
+        """Give up dead machines, and repeat requests to silent ones."""
         for number, opened in list(self._open.items()):
             opened.beats += 1
             for machine in opened.query.waiting_for:
@@ -167,14 +167,14 @@ class Snapshots:
                             self._send(request)
 
     def _has_lost(self, opened: _Open, machine: int) -> bool:
-        """Whether the life of a machine is over in which it kept what it is asked for."""
+        """Whether a machine has died since it stored the points that it is asked for."""
         return any(
             step.machine == machine and self._world.store.has_lost((step.partition.id, machine))
             for step in opened.requests
         )
 
     def _go_on(self, number: int, requests: list[Request]) -> None:
-        """Ask further; answer when all is in."""
+        """Send further requests; answer the source when all results are in."""
         opened = self._open.get(number)
         if opened is None:
             return
@@ -192,8 +192,10 @@ class Snapshots:
         self._executor.send(
             opened.asked.source,
             Answered(
-                opened.asked.ask.number, since,
-                int(question.until) if question.until < math.inf else self._world.clock.now,
-                points, found.partial_because,
+                number=opened.asked.ask.number,
+                since=since,
+                until=int(min(question.until, self._world.clock.now)),
+                points=points,
+                partial_because=found.partial_because,
             ),
-        )  # fmt: skip
+        )

@@ -1,10 +1,10 @@
-"""A source: it emits points, operations on queries and snapshot queries, and keeps them until done.
+"""A source: emits points, operations and snapshot queries, and resends them until acknowledged.
 
-Owns a script, the numbers of its tuples, and what has not been acknowledged. It is outside the
-cluster and does not crash.
+Owns a script, the numbers of its tuples, and the unacknowledged ones. It is outside the cluster
+and does not crash.
 
-*Backpressure*: only so many tuples may be on their way. A slow executor acknowledges late, so
-its sources wait, and go on as soon as it is faster.
+*Backpressure*: the number of unacknowledged tuples is limited. A slow executor acknowledges
+late, so its sources wait.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from sparkswarm.sim.workload import NewOperation, NewPoint, NewQuestion, Scripte
 if TYPE_CHECKING:
     from sparkswarm.sim.cluster import World
 
-LOOK = 50 * MILLISECOND
-"""How often a source looks for tuples to send again."""
+RESEND = 50 * MILLISECOND
+"""Interval at which a source resends overdue tuples."""
 
 
 class Coverage:
-    """Where an operation has been applied: which tickets of which cells."""
+    """The cells, and tickets of them, in which an operation has not been applied yet."""
 
     def __init__(self, reach: CellRect) -> None:
         self._open = {
@@ -45,7 +45,7 @@ class Coverage:
         }
 
     def add(self, cells: CellRect, tickets: int) -> bool:
-        """Note that it was applied there; whether it now is everywhere."""
+        """Record cells in which it was applied; return whether that is all."""
         for column in range(cells.col_start, cells.col_stop):
             for row in range(cells.row_start, cells.row_stop):
                 left = self._open.get((column, row), 0) & ~tickets
@@ -58,7 +58,7 @@ class Coverage:
 
 @dataclass(slots=True)
 class _Pending:
-    """A tuple that is on its way."""
+    """A tuple that is not acknowledged."""
 
     item: Point | Operation
     sent: int
@@ -67,26 +67,26 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Question:
-    """A snapshot query that is on its way."""
+    """A snapshot query that is not answered."""
 
     ask: Ask
     sent: int
 
 
-class Source(Machine):
-    """Source s.
+class SimSource(Machine):
+    """One source.
 
     Parameters
     ----------
     number, world
-        Who and where.
+        Its number, and the world that it is part of.
     script
         What to emit, in order of time.
     credits
-        How many tuples may be on their way.
+        Maximum number of unacknowledged tuples.
     again_after
-        A tuple that was not acknowledged after so many microseconds is sent again, perhaps
-        through another GlobalIndex machine.
+        Microseconds after which an unacknowledged tuple is sent again, possibly through
+        another GlobalIndex machine.
     """
 
     def __init__(
@@ -108,26 +108,26 @@ class Source(Machine):
 
     @property
     def is_done(self) -> bool:
-        """Whether all is emitted, acknowledged and answered."""
+        """Whether the script is emitted, acknowledged and answered."""
         return self._cursor == len(self._script) and not self._pending and not self._questions
 
     @property
     def unacknowledged(self) -> list[Point | Operation]:
-        """What is on its way."""
+        """The tuples that are not acknowledged."""
         return [pending.item for pending in self._pending.values()]
 
     @property
     def unanswered(self) -> int:
-        """How many snapshot queries are on their way."""
+        """Number of snapshot queries that are not answered."""
         return len(self._questions)
 
     def start(self) -> None:
-        """Begin with the script."""
+        """Start the script."""
         self._go_on()
-        self.after(LOOK, self._look)
+        self.after(RESEND, self._resend)
 
     def handle(self, source: str, message: Any) -> None:
-        """Take an acknowledgement, an answer or news of the cluster."""
+        """Handle an acknowledgement, an answer or a heartbeat."""
         match message:
             case Acknowledged():
                 self._acknowledged(message)
@@ -142,10 +142,12 @@ class Source(Machine):
         pending = self._pending.get(message.number)
         if pending is None:
             return
-        if pending.coverage is not None:
-            assert message.cells is not None
-            if not pending.coverage.add(message.cells, message.tickets):
-                return
+        if (
+            pending.coverage is not None
+            and message.cells is not None
+            and not pending.coverage.add(message.cells, message.tickets)
+        ):
+            return
         del self._pending[message.number]
         if isinstance(pending.item, Operation):
             query = pending.item.query
@@ -154,7 +156,7 @@ class Source(Machine):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Emit what is due, as far as credits allow."""
+        """Emit what is due, within the limit on unacknowledged tuples."""
         now = self.world.clock.now
         while self._cursor < len(self._script):
             scripted = self._script[self._cursor]
@@ -188,30 +190,43 @@ class Source(Machine):
         item: Point | Operation
         if isinstance(scripted, NewPoint):
             item = Point(
-                self.number, number, scripted.x, scripted.y, scripted.key, now, scripted.details
+                source=self.number,
+                number=number,
+                x=scripted.x,
+                y=scripted.y,
+                key=scripted.key,
+                time=now,
+                details=scripted.details,
             )
             self._pending[number] = _Pending(item, now, None)
         else:
             item = Operation(
-                self.number, number, scripted.query, scripted.version, scripted.rectangle,
-                scripted.cells, scripted.reach, scripted.stateful, scripted.details,
-            )  # fmt: skip
+                source=self.number,
+                number=number,
+                query=scripted.query,
+                version=scripted.version,
+                rectangle=scripted.rectangle,
+                cells=scripted.cells,
+                reach=scripted.reach,
+                stateful=scripted.stateful,
+                details=scripted.details,
+            )
             self._pending[number] = _Pending(item, now, Coverage(item.reach))
             self._unsettled[item.query] = self._unsettled.get(item.query, 0) + 1
         self.world.oracle.emitted(item)
         self._send(Emitted(item, self._low()))
 
     def _low(self) -> int:
-        """Return the lowest number that is not acknowledged; numbers only grow."""
+        """Return the lowest unacknowledged number; it never decreases."""
         return next(iter(self._pending), self._emitted + 1)
 
     def _send(self, message: Emitted | Ask) -> None:
-        """Send through one of the GlobalIndex machines."""
+        """Send through a random GlobalIndex machine."""
         routers = self._routers
-        self.send(f"gi{routers[int(self.world.luck.random() * len(routers))]}", message)
+        self.send(f"gi{routers[int(self.world.rng.random() * len(routers))]}", message)
 
-    def _look(self) -> None:
-        """Send again what has waited for too long."""
+    def _resend(self) -> None:
+        """Send overdue tuples and snapshot queries again."""
         now = self.world.clock.now
         for pending in self._pending.values():
             if now - pending.sent >= self._again_after:
@@ -223,4 +238,4 @@ class Source(Machine):
                 question.sent = now
                 question.ask = question.ask._replace(attempt=question.ask.attempt + 1)
                 self._send(question.ask)
-        self.after(LOOK, self._look)
+        self.after(RESEND, self._resend)

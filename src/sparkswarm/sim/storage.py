@@ -1,15 +1,14 @@
-"""The durable store: what survives machines.
+"""The durable store of a simulated cluster: survives the crash of any machine.
 
 Owns the log of plans, the newest term that each machine knows, and for each executor its
-records of partitions, its log of results and the number of its life. Stands for a shared
-filesystem with an atomic commit, as the engine on Spark has one. An event on a machine happens
-whole or not at all, and so what an executor does to the store while it handles one message is
-one commit.
+partition records, its result log and its current life. Stands for a shared filesystem with an
+atomic commit, such as the engine on Spark uses. An event on a machine is atomic: all that an
+executor writes while it handles one message is one commit.
 
-Two things are refused here, because nobody else can refuse them safely:
+Only the store can safely refuse two kinds of writes:
 
-- writes of an executor that was declared dead (*fenced*): its lives are counted, and only the
-  present one may write;
+- those of an executor that was declared dead (*fenced*): its lives are numbered, and only the
+  current one may write;
 - plans of a Coordinator whose term is over.
 """
 
@@ -26,24 +25,24 @@ from sparkswarm.sim.tuples import Final, Match
 
 
 class DeposedError(Exception):
-    """A Coordinator tried to write under a term that is over."""
+    """A Coordinator wrote a plan after its term had ended."""
 
 
 @dataclass(slots=True)
 class Durable:
-    """What is durable of one life of an executor.
+    """The durable state of one life of an executor.
 
     Attributes
     ----------
     version
-        The newest plan that it has followed.
+        The newest plan that it follows.
     partitions
-        The ids of its records.
+        Ids of the partitions of which it has records.
     results
-        Its log of results; the sink reads it in order.
+        Its result log, which the sink reads in order.
     windows
-        The points that it has processed, by partition. Data do not move: nobody else reads
-        them.
+        The points that it has processed, by partition. Data do not move: no other executor
+        reads them.
     """
 
     version: int
@@ -58,9 +57,9 @@ class Storage:
     Parameters
     ----------
     plan
-        The plan to start with.
+        The first plan.
     bugs
-        What is broken on purpose.
+        Planted bugs.
     """
 
     def __init__(self, plan: Plan, bugs: frozenset[Bug]) -> None:
@@ -88,14 +87,14 @@ class Storage:
         return self.plans[-1]
 
     def claim(self, term: int) -> bool:
-        """Let a Coordinator begin its term; whether it may."""
+        """Start the term of a Coordinator; return False if a later one has started."""
         if term <= self.term:
             return False
         self.term = term
         return True
 
     def append(self, term: int, plan: Plan, changes: tuple[PlanChange, ...]) -> None:
-        """Make a plan the newest one; DeposedError if the term is over."""
+        """Append a plan; raise DeposedError if the term is over."""
         if Bug.TWO_COORDINATORS in self._bugs:
             del self.plans[plan.version :], self.log[plan.version :]
         elif term != self.term or plan.version != len(self.plans):
@@ -110,11 +109,11 @@ class Storage:
 
     @property
     def lives(self) -> tuple[int, ...]:
-        """How often each executor was declared dead."""
+        """Number of times that each executor was declared dead."""
         return tuple(map(len, self._fenced_at))
 
     def fence(self, executor: int, version: int) -> None:
-        """Refuse all that this life of an executor would still write.
+        """Refuse all further writes of the current life of an executor.
 
         ``version`` is the plan that gives its partitions to others.
         """
@@ -122,32 +121,30 @@ class Storage:
         self.durables[executor].append(Durable(version))
 
     def has_lost(self, holder: Holder) -> bool:
-        """Whether the executor died that was to hold this partition."""
+        """Whether the executor was declared dead while it held, or was to hold, this partition."""
         partition_id, executor = holder
         version, _ = self._created_by[partition_id]
         return any(version <= fenced for fenced in self._fenced_at[executor])
 
     def change_to(self, partition_id: int) -> PlanChange | None:
-        """Return the change that created a partition; None at the start."""
+        """Return the change that created a partition; None for those of the first plan."""
         return self._created_by[partition_id][1]
 
     def final(self, holder: Holder) -> Record | None:
-        """Return the last state of a partition on an executor, if it cannot change any more.
+        """Return the final state of a partition on an executor; None if it may still change.
 
-        Where the executor died before it had everything itself, its state is put together
-        from that of its own predecessors.
+        If the executor died before its state was complete, the missing part is read from the
+        partition's predecessors.
         """
         record = self.records.get(holder)
         if not self.has_lost(holder):
             return record if record is not None and record.is_final else None
         partition_id, executor = holder
         change = self.change_to(partition_id)
-        if record is None:
-            assert change is not None
-            record = new_record(change, partition_id, executor)
-        if not record.missing:
+        if record is None and change is not None:
+            record = new_record(change, partition_id)
+        if record is None or change is None or not record.missing:
             return record
-        assert change is not None
         whole = record.copy()
         for giver in record.missing:
             before = self.final(giver)

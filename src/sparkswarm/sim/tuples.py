@@ -1,9 +1,8 @@
-"""What flows and what machines say beside the protocol's own messages.
+"""Tuples of the stream, and the simulator's messages beside those of the protocol.
 
-Frozen data, nothing else. A *tuple* of the stream is a :class:`Point` or an
-:class:`Operation` on a query; both are numbered by their source, and travel until somebody has
-acknowledged them. Named tuples, because they are made by the thousand and their text goes into
-the trace.
+A *tuple* of the stream is a :class:`Point` or an :class:`Operation` on a query. Both are numbered
+by their source and sent until they are acknowledged. Named tuples, because there are very many
+of them and their text goes into the trace.
 """
 
 from __future__ import annotations
@@ -21,14 +20,15 @@ Rectangle = tuple[float, float, float, float]
 """min_x, min_y, max_x, max_y; all edges included."""
 
 Details = tuple[Any, ...]
-"""What a tuple has for an application: values of its columns, none without one."""
+"""Values of the application's columns; empty without an application."""
 
 Lane = tuple[int, int, int, int]
-"""One running count of a stateful query: (query, version, partition, executor) it began with."""
+"""Key of a running count of a stateful query: the query, version, partition and executor where it
+began."""
 
 
 class Point(NamedTuple):
-    """A data point. ``key`` draws its ticket where its partition is shared."""
+    """A data point. ``key`` selects its owner if its partition is shared."""
 
     source: int
     number: int
@@ -43,8 +43,8 @@ class Operation(NamedTuple):
     """Register, update or (``rectangle`` None) unregister a query.
 
     ``version`` orders the operations on one query. ``cells`` are those of the rectangle.
-    ``reach`` covers the cells of every rectangle that the query ever had: an operation goes
-    to all of them, because an older one may still be on its way there.
+    ``reach`` covers the cells of every rectangle that the query ever had: an operation is sent
+    to all of them, because an older one may arrive there later.
     """
 
     source: int
@@ -66,17 +66,18 @@ class Ask(NamedTuple):
     rectangle: Rectangle
 
 
-class Asked(NamedTuple):
-    """GlobalIndex machine to m_q: a snapshot query, and who wants the answer."""
+class RoutedAsk(NamedTuple):
+    """GlobalIndex machine to m_q: a snapshot query, and the source to answer."""
 
     source: str
     ask: Ask
 
 
 class Answered(NamedTuple):
-    """The machine m_q to the source: what a snapshot query found, and who is to blame if not all.
+    """The machine m_q to the source: the answer of a snapshot query.
 
-    ``points`` are (source, number) of each point.
+    ``points`` are (source, number) of each point; ``partial_because`` are the machines whose
+    points are missing.
     """
 
     number: int
@@ -94,7 +95,7 @@ class Emitted(NamedTuple):
 
 
 class Routed(NamedTuple):
-    """To an executor: a tuple for a partition, by the plan of some version.
+    """To an executor: a tuple for a partition, routed by this version of the plan.
 
     ``column`` and ``row`` are the cell of a point.
     """
@@ -108,7 +109,7 @@ class Routed(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """Executor to source: a tuple is done; of an operation, in these cells and tickets."""
+    """Executor to source: a tuple is processed; an operation, in these cells and tickets."""
 
     number: int
     cells: CellRect | None
@@ -116,7 +117,7 @@ class Acknowledged(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A result: a point lies in a query; where the query counts, the how many-th of a lane."""
+    """A result: a point matches a query; it is number ``running`` of the running count ``lane``."""
 
     query: int
     version: int
@@ -127,14 +128,14 @@ class Match(NamedTuple):
 
 
 class Final(NamedTuple):
-    """A result: a running count has ended with this number, because its query has gone."""
+    """A result: the total of a running count, after its query has left the partition."""
 
     lane: Lane
     total: int
 
 
 class Results(NamedTuple):
-    """Executor to sink: entries of its log of results, from ``position`` on."""
+    """Executor to sink: entries of its result log, from ``position`` on."""
 
     life: int
     position: int
@@ -158,34 +159,34 @@ class Handover(NamedTuple):
 
 
 class HandoverWanted(NamedTuple):
-    """New owner to previous owner: the handover of ``retired`` has not come yet."""
+    """New owner to previous owner: the handover of ``retired`` has not arrived."""
 
     retired: int
     created: int
 
 
 class Updated(NamedTuple):
-    """To executors: whatever follows on this channel was routed by this version, or a later."""
+    """To executors: what follows on this channel was routed by this version or a later one."""
 
     version: int
 
 
 class Command(NamedTuple):
-    """Coordinator to anyone: a message of the protocol, under a term."""
+    """Coordinator to any machine: a message of the protocol, with its term."""
 
     term: int
     message: Any
 
 
-class Answer(NamedTuple):
-    """Executor to Coordinator: a message of the protocol, under the term it answers."""
+class Reply(NamedTuple):
+    """Executor to Coordinator: a message of the protocol, with the term of the command."""
 
     term: int
     message: Any
 
 
 class Beat(NamedTuple):
-    """Coordinator to everyone, again and again: I am here, and so it stands."""
+    """Coordinator to all machines: a heartbeat with the state of the cluster."""
 
     term: int
     coordinator: int
@@ -196,7 +197,7 @@ class Beat(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """Executor or GlobalIndex machine to the Coordinator: I am here."""
+    """Executor or GlobalIndex machine to the Coordinator: a heartbeat."""
 
     term: int
     life: int
@@ -211,7 +212,7 @@ def owner_of(partition: Partition, key: int) -> int:
         if ticket < tickets:
             return owner
         ticket -= tickets
-    raise AssertionError("the tickets of a partition are dealt out in full")
+    raise AssertionError("the tickets of a partition must be assigned completely")
 
 
 def tickets_of(partition: Partition, owner: int) -> int:
@@ -223,4 +224,4 @@ def tickets_of(partition: Partition, owner: int) -> int:
         if other == owner:
             return ((1 << tickets) - 1) << first
         first += tickets
-    raise AssertionError(f"{owner} is no owner of p{partition.id}")
+    raise AssertionError(f"{owner} does not own p{partition.id}")

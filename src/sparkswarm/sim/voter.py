@@ -1,8 +1,8 @@
-"""An executor's part in choosing the Coordinator: it listens for one, and votes.
+"""An executor's part in the election: detects a failed Coordinator, and votes.
 
-Owns the failure detector of the Coordinator, and carries what the protocol's
-:class:`~sparkswarm.sim.election.Agreement` says. Some executors may be liars; what a
-liar says is drawn here, and it is the only thing that it lies about.
+Owns the failure detector, and sends the messages of
+:class:`~sparkswarm.sim.election.Agreement`. Executors that are liars also send random votes and
+suspicions; they lie about nothing else.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from sparkswarm.sim.executor import Executor
 
 SILENT = 160 * MILLISECOND
-"""A Coordinator that was not heard for so long is suspected; doubled with each term in vain."""
+"""A Coordinator silent for this long is suspected; doubled with each term without one."""
 
 REPEAT = 4
-"""Where executors stand is told again every so many beats, once anyone was suspected."""
+"""Once any Coordinator was suspected, executors repeat their votes every n-th beat."""
 
 
 class Voter:
-    """Executor m as one who votes."""
+    """The voter of one executor."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -34,9 +34,9 @@ class Voter:
         known = self._world.store.terms.get(executor.name, 0)
         self._agreement = Agreement(executor.number, self._world.executors, candidates, known)
         self._heard = self._world.clock.now
-        self._in_vain = 0
+        self._failed_terms = 0
         self._beats = 0
-        self._stirred = known > 0
+        self._was_suspected = known > 0
 
     @property
     def term(self) -> int:
@@ -49,10 +49,10 @@ class Voter:
         return self._agreement.coordinator
 
     def follows(self, term: int, sender: str) -> bool:
-        """Whether to listen to a Coordinator; one whose time is over is told so."""
+        """Whether to obey a Coordinator; one whose term is over is sent the votes."""
         if term == self.term:
             self._heard = self._world.clock.now
-            self._in_vain = 0
+            self._failed_terms = 0
             self._say(self._agreement.trust(self.coordinator))
             return True
         if term < self.term:
@@ -60,20 +60,20 @@ class Voter:
         return False
 
     def handle(self, sender: str, message: Suspect | Vote) -> None:
-        """Take what another executor says."""
-        self._stirred = True
+        """Handle a suspicion or a vote of another executor."""
+        self._was_suspected = True
         before = self.term
         said = self._agreement.handle(int(sender.removeprefix("ex")), message)
         self._after(before, said)
 
     def beat(self) -> None:
-        """Look at the clock, and tell again where I stand."""
+        """Suspect a silent Coordinator, and repeat votes that may not have arrived."""
         self._beats += 1
-        if self._world.clock.now - self._heard > SILENT << min(self._in_vain, 3):
-            self._stirred = True
+        if self._world.clock.now - self._heard > SILENT << min(self._failed_terms, 3):
+            self._was_suspected = True
             before = self.term
             self._after(before, self._agreement.timeout(before))
-        if self._stirred and self._beats % REPEAT == 0:
+        if self._was_suspected and self._beats % REPEAT == 0:
             self._say(self._agreement.told(EVERYONE))
         if self._executor.number in self._world.liars:
             self._lie()
@@ -82,7 +82,7 @@ class Voter:
         if self.term != before:
             self._world.store.terms[self._executor.name] = self.term
             self._heard = self._world.clock.now
-            self._in_vain += 1
+            self._failed_terms += 1
         self._say(said)
 
     def _say(self, messages: Sequence[Suspect | Vote]) -> None:
@@ -95,10 +95,10 @@ class Voter:
                     self._executor.send(name, message)
 
     def _lie(self) -> None:
-        """Say anything to anyone."""
-        luck = self._world.luck_of_liars
-        if luck.random() < 0.3:
-            kind = luck.choice((Suspect, Vote))
-            name = luck.choice([n for n in self._world.machines if n.startswith(("ex", "gi"))])
+        """Send a random suspicion or vote to a random machine."""
+        rng = self._world.liar_rng
+        if rng.random() < 0.3:
+            kind = rng.choice((Suspect, Vote))
+            name = rng.choice([n for n in self._world.machines if n.startswith(("ex", "gi"))])
             if name != self._executor.name:
-                self._executor.send(name, kind(luck.randrange(-1, self.term + 4)))
+                self._executor.send(name, kind(rng.randrange(-1, self.term + 4)))

@@ -1,15 +1,16 @@
-"""What the sources are to emit, and the application that decides on it, drawn from the seed.
+"""The workload of a run, drawn from the seed: scripts of the sources, and an application.
 
-Owns the scripts: points around hotspots that move, queries that come, change and go while
-partitions move, and snapshot queries. What an application needs of them is in :mod:`.details`.
-Drawn so that what is hard happens often: coordinates on the borders of cells, one cell with very
-many points, queries over many partitions, operations that overtake each other.
+Scripts have points around moving hotspots, queries that are registered, updated and removed while
+partitions move, and snapshot queries. Difficult cases are frequent: coordinates on the borders of
+cells, one cell with very many points, queries over many partitions, operations that overtake each
+other. Column values for applications are in :mod:`.details`.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from sparkswarm.sim.matching import Matching
 
 APPLICATIONS = 0.3
-"""The part of the seeds that have an application."""
+"""Share of the seeds that have an application."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewPoint:
-    """A point at a time."""
+    """A point to emit."""
 
     time: int
     x: float
@@ -39,7 +40,7 @@ class NewPoint:
 
 @dataclass(frozen=True, slots=True)
 class NewOperation:
-    """An operation on a query; a patient one waits until those before it are done."""
+    """An operation to emit; if patient, after earlier ones on the query are acknowledged."""
 
     time: int
     query: int
@@ -54,7 +55,7 @@ class NewOperation:
 
 @dataclass(frozen=True, slots=True)
 class NewQuestion:
-    """A snapshot query; a patient one waits until all before it are done."""
+    """A snapshot query to emit; if patient, after all earlier tuples are acknowledged."""
 
     time: int
     number: int
@@ -67,27 +68,24 @@ Script = list[Scripted]
 
 
 class Workload(NamedTuple):
-    """What each source is to emit, in order of time, and what decides on it.
-
-    Without ``matching``, rectangles do.
-    """
+    """The script of each source, in order of time, and the application if there is one."""
 
     scripts: list[Script]
     matching: Matching | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """How much of everything.
+class WorkloadSize:
+    """The size of a workload.
 
     Attributes
     ----------
     points, queries, questions
-        How many.
+        Numbers of points, continuous queries and snapshot queries.
     length
         Microseconds from the first to the last.
     impatience
-        The part of operations that do not wait for those before them on the same query.
+        Share of operations that do not wait for earlier ones on the same query.
     """
 
     points: int = 260
@@ -97,33 +95,33 @@ class Demand:
     impatience: float = 0.4
 
 
-def draw_workload(seed: int, grid: Grid, sources: int, demand: Demand) -> Workload:
+def draw_workload(seed: int, grid: Grid, sources: int, demand: WorkloadSize) -> Workload:
     """Draw a workload from its seed."""
     scripts = _draw_scripts(random.Random(f"{seed}/workload"), grid, sources, demand)
-    # Chance of its own: nothing else of a seed depends on whether it has an application.
-    luck = random.Random(f"{seed}/application")
-    if luck.random() >= APPLICATIONS:
+    # A generator of its own: the rest of a seed does not depend on its application.
+    rng = random.Random(f"{seed}/application")
+    if rng.random() >= APPLICATIONS:
         return Workload(scripts)
-    # Here, because it takes a while and most seeds do without.
+    # Imported here because it is slow and most seeds have no application.
     from sparkswarm.sim.details import draw_theme
 
-    theme = draw_theme(luck)
-    return Workload([_detailed(luck, script, theme) for script in scripts], theme.matching)
+    theme = draw_theme(rng)
+    return Workload([_detailed(rng, script, theme) for script in scripts], theme.matching)
 
 
-def _detailed(luck: random.Random, script: Script, theme: Theme) -> Script:
-    """Give points and queries their details; some updates then change nothing else."""
+def _detailed(rng: random.Random, script: Script, theme: Theme) -> Script:
+    """Add details to points and queries; about half of the updates change only these."""
     detailed: Script = []
     last: dict[int, NewOperation] = {}
     for scripted in script:
         match scripted:
             case NewPoint():
-                detailed.append(replace(scripted, details=theme.point(luck)))
+                detailed.append(replace(scripted, details=theme.point(rng)))
             case NewOperation():
                 if scripted.rectangle is not None:
-                    scripted = replace(scripted, details=theme.query(luck))
+                    scripted = replace(scripted, details=theme.query(rng))
                     before = last.get(scripted.query)
-                    if before is not None and luck.random() < 0.5:
+                    if before is not None and rng.random() < 0.5:
                         cells, rectangle = before.cells, before.rectangle
                         scripted = replace(scripted, cells=cells, rectangle=rectangle)
                 last[scripted.query] = scripted
@@ -133,21 +131,23 @@ def _detailed(luck: random.Random, script: Script, theme: Theme) -> Script:
     return detailed
 
 
-def _draw_scripts(luck: random.Random, grid: Grid, sources: int, demand: Demand) -> list[Script]:
+def _draw_scripts(
+    rng: random.Random, grid: Grid, sources: int, demand: WorkloadSize
+) -> list[Script]:
     scripts: list[Script] = [[] for _ in range(sources)]
-    spots = _hotspots(luck, grid, demand)
+    spots = _hotspots(rng, grid, demand)
     for _ in range(demand.points):
-        time = int(luck.random() * demand.length)
-        x, y = _place(luck, grid, spots, time)
-        point = NewPoint(time, x, y, luck.getrandbits(30))
-        scripts[luck.randrange(sources)].append(point)
+        time = int(rng.random() * demand.length)
+        x, y = _place(rng, grid, spots, time)
+        point = NewPoint(time, x, y, rng.getrandbits(30))
+        scripts[rng.randrange(sources)].append(point)
     for query in range(demand.queries):
-        scripts[luck.randrange(sources)] += _life(luck, grid, query, spots, demand)
+        scripts[rng.randrange(sources)] += _life(rng, grid, query, spots, demand)
     for number in range(demand.questions):
-        patient = luck.random() < 0.3
-        time = int((0.2 + 0.8 * luck.random()) * demand.length)
-        rectangle = _rectangle(luck, grid, *_place(luck, grid, spots, time))
-        scripts[luck.randrange(sources)].append(NewQuestion(time, number, rectangle, patient))
+        patient = rng.random() < 0.3
+        time = int((0.2 + 0.8 * rng.random()) * demand.length)
+        rectangle = _rectangle(rng, grid, *_place(rng, grid, spots, time))
+        scripts[rng.randrange(sources)].append(NewQuestion(time, number, rectangle, patient))
     for script in scripts:
         script.sort(key=lambda scripted: scripted.time)
     return scripts
@@ -155,7 +155,7 @@ def _draw_scripts(luck: random.Random, grid: Grid, sources: int, demand: Demand)
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """A place that many points are near to, from some time on."""
+    """A hotspot, active from ``since`` on."""
 
     since: int
     x: float
@@ -163,33 +163,33 @@ class _Spot:
     size: float
 
 
-def _hotspots(luck: random.Random, grid: Grid, demand: Demand) -> list[_Spot]:
+def _hotspots(rng: random.Random, grid: Grid, demand: WorkloadSize) -> list[_Spot]:
     spots = []
     for i in range(3):
-        size = luck.choice((0.0, 0.5, 2.0, 4.0))
-        x, y = luck.random() * (grid.columns - 1), luck.random() * (grid.rows - 1)
+        size = rng.choice((0.0, 0.5, 2.0, 4.0))
+        x, y = rng.random() * (grid.columns - 1), rng.random() * (grid.rows - 1)
         spots.append(_Spot(i * demand.length // 3, x, y, size))
     return spots
 
 
-def _place(luck: random.Random, grid: Grid, spots: list[_Spot], time: int) -> tuple[float, float]:
-    """Draw coordinates: mostly in the hotspot of the time, often on the border of a cell."""
-    if luck.random() < 0.7:
+def _place(rng: random.Random, grid: Grid, spots: list[_Spot], time: int) -> tuple[float, float]:
+    """Draw coordinates: mostly in the current hotspot, often on the border of a cell."""
+    if rng.random() < 0.7:
         spot = [s for s in spots if s.since <= time][-1]
-        x = spot.x + (luck.random() - 0.5) * 2 * spot.size
-        y = spot.y + (luck.random() - 0.5) * 2 * spot.size
+        x = spot.x + (rng.random() - 0.5) * 2 * spot.size
+        y = spot.y + (rng.random() - 0.5) * 2 * spot.size
     else:
-        x, y = luck.random() * grid.columns, luck.random() * grid.rows
-    if luck.random() < 0.3:
+        x, y = rng.random() * grid.columns, rng.random() * grid.rows
+    if rng.random() < 0.3:
         x = float(round(x))
-    if luck.random() < 0.3:
+    if rng.random() < 0.3:
         y = float(round(y))
     return min(max(x, 0.0), float(grid.columns)), min(max(y, 0.0), float(grid.rows))
 
 
-def _rectangle(luck: random.Random, grid: Grid, x: float, y: float) -> Rectangle:
-    width, height = luck.random() * grid.columns / 3, luck.random() * grid.rows / 3
-    if luck.random() < 0.3:
+def _rectangle(rng: random.Random, grid: Grid, x: float, y: float) -> Rectangle:
+    width, height = rng.random() * grid.columns / 3, rng.random() * grid.rows / 3
+    if rng.random() < 0.3:
         x, width = float(round(x)), float(round(width))
     x1, y1 = max(0.0, x - width / 2), max(0.0, y - height / 2)
     x2, y2 = min(float(grid.columns), x + width / 2), min(float(grid.rows), y + height / 2)
@@ -197,31 +197,30 @@ def _rectangle(luck: random.Random, grid: Grid, x: float, y: float) -> Rectangle
 
 
 def _life(
-    luck: random.Random, grid: Grid, query: int, spots: list[_Spot], demand: Demand
+    rng: random.Random, grid: Grid, query: int, spots: list[_Spot], demand: WorkloadSize
 ) -> list[NewOperation]:
-    """Draw the operations on one query: registered, perhaps updated, perhaps removed."""
-    stateful = luck.random() < 0.5
-    early = luck.random() < 0.6
-    first = int(luck.random() * (0.1 if early else 0.8) * demand.length)
+    """Draw the operations on one query: a registration, then possibly updates and a removal."""
+    stateful = rng.random() < 0.5
+    early = rng.random() < 0.6
+    first = int(rng.random() * (0.1 if early else 0.8) * demand.length)
     times = sorted(
-        first + int(luck.random() * (demand.length - first))
-        for _ in range(luck.choice((0, 0, 1, 2)))
+        first + int(rng.random() * (demand.length - first)) for _ in range(rng.choice((0, 0, 1, 2)))
     )
     rectangles: list[Rectangle | None] = []
     for i in range(len(times) + 1):
         last = i == len(times)
-        if i and last and luck.random() < 0.6:
+        if i and last and rng.random() < 0.6:
             rectangles.append(None)
         else:
             time = (first, *times)[i]
-            rectangles.append(_rectangle(luck, grid, *_place(luck, grid, spots, time)))
+            rectangles.append(_rectangle(rng, grid, *_place(rng, grid, spots, time)))
     moments = [first, *times]
-    if luck.random() < demand.impatience and len(moments) > 1:
-        # Close upon each other, so that they overtake each other.
+    if rng.random() < demand.impatience and len(moments) > 1:
+        # At short intervals, so that they overtake each other.
         moments = [moments[0] + i * 2 * MILLISECOND for i in range(len(moments))]
-    patient = [True] + [luck.random() >= demand.impatience for _ in moments[1:]]
+    patient = [True] + [rng.random() >= demand.impatience for _ in moments[1:]]
     if rectangles[-1] is not None and stateful:
-        # What counts is removed in the end, so that every running count ends in a result.
+        # Stateful queries are removed in the end, so that every running count has a total.
         rectangles.append(None)
         moments.append(demand.length + MILLISECOND)
         patient.append(True)
@@ -236,23 +235,32 @@ def operations_on(
     moments: list[int],
     patient: list[bool],
 ) -> list[NewOperation]:
-    """Return the operations on one query, each with where it goes."""
+    """Return the operations on one query, each with its cells and its reach."""
     operations: list[NewOperation] = []
-    reach: CellRect | None = None
-    for i, (rectangle, time, waits) in enumerate(zip(rectangles, moments, patient, strict=True)):
-        cells = None
-        if rectangle is not None:
-            cells = grid.place_queries(*(np.array([edge]) for edge in rectangle)).rect(0)
-            reach = cells if reach is None else _around(reach, cells)
-        assert reach is not None
+    placed = [None if rectangle is None else _cells(grid, rectangle) for rectangle in rectangles]
+    for i, cells in enumerate(placed):
+        so_far = [earlier for earlier in placed[: i + 1] if earlier is not None]
         operations.append(
-            NewOperation(time, query, i + 1, rectangle, cells, reach, stateful, waits)
+            NewOperation(
+                time=moments[i],
+                query=query,
+                version=i + 1,
+                rectangle=rectangles[i],
+                cells=cells,
+                reach=reduce(_around, so_far),
+                stateful=stateful,
+                patient=patient[i],
+            )
         )
     return operations
 
 
+def _cells(grid: Grid, rectangle: Rectangle) -> CellRect:
+    return grid.place_queries(*(np.array([edge]) for edge in rectangle)).rect(0)
+
+
 def _around(one: CellRect, other: CellRect) -> CellRect:
-    """Return the smallest rectangle of cells that covers both."""
+    """Return the smallest rectangle of cells that contains both."""
     return CellRect(
         min(one.col_start, other.col_start),
         min(one.row_start, other.row_start),
