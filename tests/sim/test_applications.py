@@ -27,7 +27,7 @@ from sparkswarm.sim.workload import (
     operations_on,
 )
 
-from ..apps.scenarios import EDGES, SCENARIOS, SIDE, Circles, Row, Scenario
+from ..support.scenarios import EDGES, SCENARIOS, SIDE, Circles, Row, Scenario
 
 BATCH = 400 * MILLISECOND
 

@@ -27,7 +27,7 @@ from sparkswarm import (
     SwarmConfig,
 )
 
-from ..apps.scenarios import SCENARIOS, SIDE
+from ..support.scenarios import SCENARIOS, SIDE
 from .world import BOUNDS, FIRST_TIME, Restless, config, difference, matches_of
 
 QUERIES = (
