@@ -34,8 +34,6 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 UPWARD: set[tuple[str, str]] = {
     ("policies.agent", "spark.tasks.context"),
     ("policies.controller", "spark.task_input"),
-    ("terminal", "geometry"),
-    ("terminal", "workloads"),
 }
 """Imports that go up, known and to be removed: (module, what it imports)."""
 

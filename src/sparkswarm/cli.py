@@ -1,9 +1,8 @@
-"""The command line: ``sparkswarm``.
+"""The command ``sparkswarm`` with its subcommands.
 
-Owns words, options and progress bars, and nothing that computes. Numbers for machines go to
-where ``--json`` says (``-`` is standard output), everything for people to standard error, so
-that the two never mix. Exit codes: 0 done, 1 an error that is explained, 2 wrong usage, 130
-interrupted.
+Owns the list of commands; their modules own options and output, and compute nothing. JSON goes to
+where ``--json`` says (``-`` is standard output), messages and tables to standard error, so that
+the two never mix. Exit codes: 0 success, 1 an error, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from sparkswarm.experiments.cli import figures, simulate
 from sparkswarm.map.cli import map_
 from sparkswarm.runfile.cli import explain, run
 from sparkswarm.sim.fuzz_cli import fuzz
-from sparkswarm.terminal import SeedOption, explained, people
+from sparkswarm.terminal import SeedOption, exit_on_error, stderr
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,8 +26,8 @@ app = typer.Typer(
 app.add_typer(bench, name="bench")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_given: bool) -> None:
+    if is_given:
         from sparkswarm import __version__
 
         print(__version__)
@@ -38,44 +37,47 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """SWARM: adaptive load balancing of spatial streams, on Apache Spark.
 
-    Start with: sparkswarm demo. Exit codes: 0 done, 1 an error that is explained, 2 wrong usage,
-    130 interrupted.
+    Start with: sparkswarm demo. Exit codes: 0 success, 1 an error, 2 wrong usage, 130 interrupted.
     """
 
 
 @app.command()
 def demo(
     seconds: Annotated[
-        int, typer.Option(min=3, help="How long SWARM streams, about; a batch a second.")
+        int, typer.Option(min=3, help="Approximate length of the stream; one batch per second.")
     ] = 60,
-    executors: Annotated[int, typer.Option(min=2, max=32, help="Executors.")] = 8,
+    executors: Annotated[int, typer.Option(min=2, max=32, help="Number of executors.")] = 8,
     seed: SeedOption = 0,
     compare: Annotated[
         bool,
         typer.Option(
-            "--compare/--no-compare", help="Then stream the same rows without rebalancing."
+            "--compare/--no-compare", help="Stream the same rows again without rebalancing."
         ),
     ] = True,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the live map in a browser.")
     ] = True,
 ) -> None:
-    """Watch the engine follow a hotspot on a local Spark, in the terminal and on a live map.
+    """Show the engine following a hotspot on a local Spark, in the terminal and on a live map.
 
-    A day of a world of cities in a minute: 200,000 points a batch against 100,000 subscriptions; a
-    hotspot comes, glides and goes. Then the same rows without rebalancing.
+    Simulates a day of city traffic in a minute: batches of 200,000 points against 100,000
+    subscriptions, while a hotspot appears, moves and disappears. Afterwards the same rows are
+    streamed without rebalancing.
 
-    Example: sparkswarm demo --seconds 40 --no-browser. Ctrl-C ends it, with exit code 130.
+    Example: sparkswarm demo --seconds 40 --no-browser. Ctrl-C stops it, with exit code 130.
     """
     from sparkswarm.demo import run_demo
 
-    with explained():
-        run_demo(people, seconds, executors, seed, compare, browser)
+    with exit_on_error():
+        run_demo(stderr, seconds, executors, seed, compare, browser)
 
 
 app.command()(run)

@@ -1,4 +1,7 @@
-"""What all commands share: where words go, common options, progress bars, errors in one line."""
+"""What all commands share: the console, common options, progress bars, exit codes.
+
+Messages go to standard error, JSON to where ``--json`` says. Needs the extra ``cli``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,13 +18,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from sparkswarm.errors import SparkswarmError
 
-if TYPE_CHECKING:
-    from sparkswarm.workloads import Density
-
-people = Console(stderr=True)
+stderr = Console(stderr=True)
 
 JsonOption = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write JSON here; - is stdout.")
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write the result as JSON; - is stdout."),
 ]
 DensityOption = Annotated[
     Path | None,
@@ -34,37 +35,27 @@ BoundsOption = Annotated[
     tuple[float, float, float, float] | None,
     typer.Option(
         metavar="MIN_X MIN_Y MAX_X MAX_Y",
-        help="The space that --density covers, where the file does not say.",
+        help="The space that --density covers, if the file does not contain it.",
     ),
 ]
-SeedOption = Annotated[int, typer.Option(min=0, help="Fixes everything random.")]
-
-
-def chosen_density(path: Path | None, bounds: tuple[float, float, float, float] | None) -> Density:
-    """Return the density that the options name."""
-    from sparkswarm.geometry import Bounds
-    from sparkswarm.workloads import CONTIGUOUS_US, cities_density, load_density
-
-    if path is None:
-        return cities_density(Bounds(*bounds) if bounds else CONTIGUOUS_US)
-    return load_density(path, Bounds(*bounds) if bounds else None)
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Turn our own errors into one line and an exit code."""
+def exit_on_error() -> Iterator[None]:
+    """Turn exceptions of sparkswarm into one line and exit code 1, Ctrl-C into 130."""
     try:
         yield
     except SparkswarmError as error:
-        people.print(f"[bold red]error:[/] {error}", highlight=False)
+        stderr.print(f"[bold red]error:[/] {error}", highlight=False)
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
-        people.print("interrupted")
+        stderr.print("interrupted")
         raise typer.Exit(130) from None
 
 
-def progress_bar(console: Console = people) -> Progress:
-    """Return a bar that says how much of something is done and how long the rest will take."""
+def progress_bar(console: Console = stderr) -> Progress:
+    """Return a progress bar with the steps done and the estimated time left."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -75,12 +66,12 @@ def progress_bar(console: Console = people) -> Progress:
     )
 
 
-def write_json(where: str | None, data: dict[str, Any]) -> None:
-    """Write what machines read to where ``--json`` says."""
-    if where is None:
+def write_json(target: str | None, data: dict[str, Any]) -> None:
+    """Write JSON to a file or, for ``-``, to standard output; nothing if there is no target."""
+    if target is None:
         return
     text = json.dumps(data, indent=1)
-    if where == "-":
+    if target == "-":
         sys.stdout.write(text + "\n")
     else:
-        Path(where).write_text(text + "\n", encoding="utf-8")
+        Path(target).write_text(text + "\n", encoding="utf-8")

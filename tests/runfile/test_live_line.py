@@ -3,7 +3,7 @@
 from sparkswarm.observe.describe import describe
 from sparkswarm.protocol.messages import Decision, DecisionKind, Reason
 from sparkswarm.protocol.partition import moved
-from sparkswarm.runfile.cli import _Voice
+from sparkswarm.runfile.cli import _Reporter
 
 from ..support.runs import first_plan, progress
 
@@ -27,7 +27,7 @@ def test_the_last_change_is_shown_and_a_refused_one_is_none():
         executors=(0,),
     )
     texts = []
-    voice = _Voice(texts.append)
+    voice = _Reporter(texts.append)
     voice.batch(progress(0, plan), plan, [refused])
     assert len(texts[-1].splitlines()) == 1
     voice.batch(progress(1, plan), plan, [made, refused])

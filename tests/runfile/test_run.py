@@ -183,8 +183,8 @@ path = "results"
     patience.cancel()
     text = "".join(said)
     assert process.wait() == 130, text
-    assert "ending after the batch under way" in text
-    assert "the same command goes on" in text
+    assert "stopping after the current batch" in text
+    assert "the same command continues the run" in text
     assert "swarm, stopped" in text
     # What the last commit covers is in the sink, and there is no half of anything.
     last = explain_checkpoint(str(tmp_path / "checkpoint"))

@@ -16,10 +16,9 @@ from sparkswarm.terminal import (
     DensityOption,
     JsonOption,
     SeedOption,
-    chosen_density,
-    explained,
-    people,
+    exit_on_error,
     progress_bar,
+    stderr,
     write_json,
 )
 
@@ -67,9 +66,10 @@ def balance(
     """
     from sparkswarm.bench.balance import run_balance, variants
     from sparkswarm.bench.pictures import draw_balance, draw_plans
+    from sparkswarm.workloads import choose_density
 
-    with explained(), progress_bar() as progress:
-        where = chosen_density(density, bounds)
+    with exit_on_error(), progress_bar() as progress:
+        where = choose_density(density, bounds)
         total = rounds * len(list(variants(executors)))
         task = progress.add_task("balance", total=total)
         runs = run_balance(
@@ -94,8 +94,8 @@ def balance(
     for label, e, changes in rows:
         cells = [e[5:6], sorted(e[12:30]), e[32:33], e[35:36], e[-1:]]
         table.add_row(label, *(f"{c[0]:.3f}" if c else "" for c in cells), str(changes))
-    people.print(table)
-    people.print(
+    stderr.print(table)
+    stderr.print(
         "Balance efficiency, 1 is perfect: in round 5, the lowest of rounds 12 to 29, two and "
         f"five rounds after the hotspot's start, in the last round. Picture: {picture}"
     )
@@ -131,9 +131,10 @@ def overhead(
     from sparkswarm.bench.overhead import run_overhead
     from sparkswarm.bench.world import RoundWorld
     from sparkswarm.config import SwarmConfig
+    from sparkswarm.workloads import choose_density
 
-    with explained(), progress_bar() as progress:
-        where = chosen_density(density, bounds)
+    with exit_on_error(), progress_bar() as progress:
+        where = choose_density(density, bounds)
         b = where.bounds
         config = SwarmConfig(
             bounds=(b.min_x, b.min_y, b.max_x, b.max_y),
@@ -158,7 +159,7 @@ def overhead(
         table.add_column(column, justify="right" if numbers else "left", no_wrap=numbers)
     for op in operations:
         table.add_row(op.name, op.figure, f"{op.median:.4g}", f"{op.p99:.4g}", op.per)
-    people.print(table)
+    stderr.print(table)
     write_json(
         json_to,
         {
@@ -195,7 +196,7 @@ def engine(
     from sparkswarm.bench.engine import EngineSettings, run_engine
 
     settings = EngineSettings(batches, points, queries, many_queries, centres, repeat, cores, seed)
-    with explained(), _steps(settings.steps) as tell:
+    with exit_on_error(), _steps(settings.steps) as tell:
         run = run_engine(settings, tell)
     found = run.to_json()
     table = Table(
@@ -214,19 +215,19 @@ def engine(
         f"{ratio['plain_spark_churn']:.2f} x",
     )
     table.add_row("the kernel alone", f"{rivals['kernel']:,}", f"{ratio['kernel']:.2f} x")
-    people.print(table)
-    people.print(
+    stderr.print(table)
+    stderr.print(
         f"A batch of 1,000 points on 4 executors: {found['small_batch_s']:.3f} s. "
         f"Moving 100,000 queries adds {found['move_overhead']:+.1%} to a batch. "
         f"A sample of {found['oracle']['checked']:,} points: {found['oracle']['wrong']} wrong."
     )
     if run.memory:
-        people.print(
+        stderr.print(
             f"{many_queries:,} queries: {run.memory['bytes_per_query']:.0f} bytes each, at most "
             f"{run.memory['peak_gb']:.1f} GB for all processes together."
         )
     steps = ", ".join(f"{name} {took:.2f} s" for name, took in found["profile"].items())
-    people.print(f"Where a batch's time goes: {steps}.")
+    stderr.print(f"Where a batch's time goes: {steps}.")
     write_json(json_to, found)
 
 
@@ -251,12 +252,12 @@ def adapt(
     """
     from sparkswarm.bench.adapt import AdaptSettings, run_adapt, total_batches
     from sparkswarm.bench.pictures import draw_adapt
-    from sparkswarm.workloads import Hotspot
+    from sparkswarm.workloads import Hotspot, choose_density
 
     hotspot = Hotspot(start=round(batches * 0.27), stop=batches - 1)
     settings = AdaptSettings(batches, points, queries, hotspot=hotspot, seed=seed)
-    with explained(), progress_bar() as progress:
-        where = chosen_density(density, bounds)
+    with exit_on_error(), progress_bar() as progress:
+        where = choose_density(density, bounds)
         task = progress.add_task("writing the stream", total=total_batches(settings))
 
         def on_batch(part: str, policy: str, _: int) -> None:
@@ -270,8 +271,8 @@ def adapt(
     rate, path, latency = run.throughput(), run.critical_path(), run.latency()
     for name in settings.policies:
         table.add_row(name, f"{rate[name]:,.0f}", f"{path[name]:.3f}", f"{latency[name]:.3f}")
-    people.print(table)
-    people.print(
+    stderr.print(table)
+    stderr.print(
         f"Points a second by the wall clock, {settings.wall_executors} executors on as many "
         f"cores. Longest task and latency: {settings.path_executors} executors, processor "
         f"seconds, one task at a time. Picture: {picture}"
@@ -306,7 +307,7 @@ def apps(
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {', '.join(KINDS)}")
     wanted = tuple(kind for kind in KINDS if kind in (kinds or KINDS))
     settings = AppsSettings(batches, points, queries, aggregates, asks, repeat, cores, seed, wanted)
-    with explained(), _steps(settings.steps) as tell:
+    with exit_on_error(), _steps(settings.steps) as tell:
         run = run_apps(settings, tell)
     found = run.to_json()
     table = Table(
@@ -321,8 +322,8 @@ def apps(
         table.add_row(
             kind, *numbers, *(f"{row['oracle'][name]:,}" for name in ("checked", "wrong"))
         )
-    people.print(table)
+    stderr.print(table)
     for kind, row in found.items():
         steps = ", ".join(f"{name} {took:.2f}" for name, took in row["seconds"].items())
-        people.print(f"Seconds of a batch, {kind}: {steps}.")
+        stderr.print(f"Seconds of a batch, {kind}: {steps}.")
     write_json(json_to, found)

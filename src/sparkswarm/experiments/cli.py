@@ -19,10 +19,9 @@ from sparkswarm.terminal import (
     DensityOption,
     JsonOption,
     SeedOption,
-    chosen_density,
-    explained,
-    people,
+    exit_on_error,
     progress_bar,
+    stderr,
     write_json,
 )
 
@@ -34,7 +33,7 @@ _STORED = "stored"
 _ALL = ",".join(POLICIES)
 
 _Policies = Annotated[
-    str, typer.Option(help=f"Which to compare, with commas between them: {', '.join(POLICIES)}.")
+    str, typer.Option(help=f"Policies to compare, separated by commas: {', '.join(POLICIES)}.")
 ]
 _ServiceFile = Annotated[
     str | None,
@@ -46,7 +45,7 @@ _ServiceFile = Annotated[
     ),
 ]
 _Minutes = Annotated[
-    int | None, typer.Option(min=1, help="Scale the scenario to so many minutes of virtual time.")
+    int | None, typer.Option(min=1, help="Scale the scenario to this many minutes of virtual time.")
 ]
 
 
@@ -56,7 +55,8 @@ def simulate(
     ),
     policies: _Policies = _ALL,
     queries: Annotated[
-        int | None, typer.Option(min=1, help="Queries registered before the run, instead.")
+        int | None,
+        typer.Option(min=1, help="Queries registered before the run, instead of the scenario's."),
     ] = None,
     minutes: _Minutes = None,
     density: DensityOption = None,
@@ -73,14 +73,15 @@ def simulate(
     from sparkswarm.experiments.experiment import Settings, run_experiment
     from sparkswarm.experiments.folder import write_folder
     from sparkswarm.experiments.scenarios import find_scenario
+    from sparkswarm.workloads import choose_density
 
-    with explained(), progress_bar() as progress:
+    with exit_on_error(), progress_bar() as progress:
         chosen = find_scenario(scenario)
         if minutes is not None:
             chosen = chosen.shortened(minutes)
         if queries is not None:
             chosen = replace(chosen, queries=(queries,))
-        where = chosen_density(density, bounds)
+        where = choose_density(density, bounds)
         task = progress.add_task("measuring this machine", total=None)
         settings = Settings(chosen, _names(policies), _service(service, where, seed), seed=seed)
         progress.update(task, total=settings.minutes, description="starting")
@@ -105,11 +106,11 @@ def simulate(
             ("{:.3g}", "{:,.0f}", "{:.2f}"), numbers, strict=True
         )]  # fmt: skip
         table.add_row(name, *cells, str(of["changes"]))
-    people.print(table)
+    stderr.print(table)
     for claim in claims(experiment):
         mark = {True: "yes", False: "no ", None: "   "}[claim.holds]
-        people.print(f"{mark}  {claim.what}: {claim.ours} (paper: {claim.paper})", highlight=False)
-    people.print(f"Folder: {folder}")
+        stderr.print(f"{mark}  {claim.what}: {claim.ours} (paper: {claim.paper})", highlight=False)
+    stderr.print(f"Folder: {folder}")
     write_json(
         json_to,
         found
@@ -139,10 +140,11 @@ def figures(
     from sparkswarm.experiments.figures import Figures, chosen, minutes_of
     from sparkswarm.experiments.folder import json_file
     from sparkswarm.experiments.scenarios import find_scenario
+    from sparkswarm.workloads import choose_density
 
-    with explained(), progress_bar() as progress:
+    with exit_on_error(), progress_bar() as progress:
         names = chosen(name)
-        where = chosen_density(density, bounds)
+        where = choose_density(density, bounds)
         task = progress.add_task("measuring this machine", total=None)
         first = find_scenario(SCENARIOS[0])
         settings = Settings(first, _names(policies), _service(service, where, seed), seed=seed)
@@ -159,7 +161,7 @@ def figures(
         del config["scenario"]
         files.append(json_file(config | {"figures": list(names)}, out / "config.json"))
     for path in files:
-        people.print(str(path), highlight=False)
+        stderr.print(str(path), highlight=False)
     write_json(json_to, {"figures": list(names), "files": [str(path) for path in files]})
 
 

@@ -15,7 +15,7 @@ from sparkswarm.errors import ConfigError
 from sparkswarm.map.server import LOOPBACK, MapServer, is_loopback
 from sparkswarm.observe.journal import find
 from sparkswarm.store.files import local_path
-from sparkswarm.terminal import explained, people
+from sparkswarm.terminal import exit_on_error, stderr
 
 
 def map_(
@@ -45,21 +45,21 @@ def map_(
     Exit codes: 1 the journal is not a local file or the port is taken, 2 wrong usage, 130 it was
     ended with Ctrl-C.
     """
-    with explained():
+    with exit_on_error():
         journal = _journal(run)
         server = MapServer(journal, host, port)
     if not is_loopback(host):
-        people.print(
+        stderr.print(
             f"[bold yellow]warning:[/] whoever reaches {host} can read this run's journal; "
             "there is no password",
             highlight=False,
         )
     if not journal.exists():
-        people.print(f"{journal} is not there yet: waiting for it", style="dim", highlight=False)
-    people.print(f"The map is at {server.url} (Ctrl-C ends it)", highlight=False)
+        stderr.print(f"{journal} is not there yet: waiting for it", style="dim", highlight=False)
+    stderr.print(f"The map is at {server.url} (Ctrl-C ends it)", highlight=False)
     if browser:
         webbrowser.open(server.url)
-    with explained(), server:
+    with exit_on_error(), server:
         server.serve_forever()
 
 

@@ -1,8 +1,7 @@
-"""The commands ``sparkswarm run`` and ``sparkswarm explain``: words and options.
+"""The commands ``sparkswarm run`` and ``sparkswarm explain``: options, output, exit codes.
 
-Exit codes of ``run``: 0 the run came to its end, 1 it failed, 2 the file or the usage is wrong,
-130 it was interrupted and ended cleanly. Of ``explain``: 0 all is there, 1 it is no checkpoint
-or a damaged one.
+Exit codes of ``run``: 0 the run ended, 1 it failed, 2 the file or the usage is wrong, 130 it was
+interrupted and stopped cleanly. Of ``explain``: 1 if the checkpoint is damaged or not one.
 """
 
 from __future__ import annotations
@@ -17,12 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.logging import RichHandler
 from rich.text import Text
 
 from sparkswarm.errors import ConfigError, InputError, SparkswarmError
-from sparkswarm.terminal import explained, people, write_json
+from sparkswarm.terminal import JsonOption, exit_on_error, stderr, write_json
 
 if TYPE_CHECKING:
     from sparkswarm.observe.progress import Progress
@@ -34,10 +32,6 @@ FAILED, WRONG, INTERRUPTED = 1, 2, 130
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 CAUSE = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
-JsonOption = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write JSON here; - is stdout.")
-]
-
 logger = logging.getLogger(__name__)
 
 
@@ -47,105 +41,108 @@ def run(
         typer.Argument(metavar="CONFIG.toml", help="Run file; see docs/reference/run-file.md."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Look for mistakes in the file, and start nothing.")
+        bool, typer.Option("--check", help="Check the file without starting anything.")
     ] = False,
     example: Annotated[
-        bool, typer.Option("--example", help="Print a whole file that runs as it is.")
+        bool, typer.Option("--example", help="Print a complete file that can be run as it is.")
     ] = False,
     json_to: JsonOption = None,
 ) -> None:
-    """Run a stream as a file says: sources, settings, sink, all in one place.
+    """Run a stream from a file that contains its sources, settings and sinks.
 
-    Ctrl-C and SIGTERM end it after the batch under way; the same command goes on.
+    Ctrl-C and SIGTERM stop it after the current batch; the same command continues it.
 
-    Exit codes: 0 it came to its end, 1 it failed, 2 the file is wrong, 130 it was
-    interrupted.
+    Exit codes: 0 the run ended, 1 it failed, 2 the file is wrong, 130 it was interrupted.
     """
     if example:
         sys.stdout.write(example_file())
         return
     if config is None:
-        raise typer.BadParameter("give the file of a run, or --example to see one")
+        raise typer.BadParameter("name a run file, or use --example to see one")
     from sparkswarm.runfile.reader import read_run_file
 
-    with _mistakes(people):
-        said = read_run_file(config)
+    with _exit_codes():
+        contents = read_run_file(config)
     if check:
-        people.print(f"{config}: no mistakes", highlight=False, markup=False, soft_wrap=True)
+        stderr.print(f"{config}: no mistakes", highlight=False, markup=False, soft_wrap=True)
         return
     from sparkswarm.runfile.job import interruptible, running, status_json, wait
 
-    with _mistakes(people), _voice(people) as voice:
-        # Signals last: Spark takes Ctrl-C for itself when it starts.
-        with running(said, [voice.batch], voice.say) as handle, interruptible() as interrupt:
-            is_over = wait(handle, interrupt)
-            if not is_over:
-                voice.say("ending after the batch under way; once more ends at once")
+    with _exit_codes(), _reporting() as report:
+        # Signal handlers last: Spark installs its own when it starts.
+        with running(contents, [report.batch], report.say) as handle, interruptible() as interrupt:
+            has_ended = wait(handle, interrupt)
+            if not has_ended:
+                report.say("stopping after the current batch; press Ctrl-C again to stop at once")
         status = handle.status()
-    people.print(str(status), highlight=False, markup=False, soft_wrap=True)
+    stderr.print(str(status), highlight=False, markup=False, soft_wrap=True)
     write_json(json_to, status_json(status))
-    if not is_over:
-        people.print("interrupted; the same command goes on")
+    if not has_ended:
+        stderr.print("interrupted; the same command continues the run")
         raise typer.Exit(INTERRUPTED)
 
 
 def explain(
-    checkpoint: Annotated[str, typer.Argument(help="A run's checkpoint, a folder or a URI.")],
-    partitions: Annotated[int, typer.Option(min=0, help="Partitions to list, at most.")] = 20,
-    decisions: Annotated[int, typer.Option(min=0, help="Decisions to list, at most.")] = 20,
+    checkpoint: Annotated[str, typer.Argument(help="The checkpoint of a run, a folder or a URI.")],
+    partitions: Annotated[
+        int, typer.Option(min=0, help="Maximum number of partitions to list.")
+    ] = 20,
+    decisions: Annotated[
+        int, typer.Option(min=0, help="Maximum number of decisions to list.")
+    ] = 20,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read every file and compare its checksum.")
+        bool, typer.Option("--verify", help="Read every file and verify its checksum.")
     ] = False,
     json_to: JsonOption = None,
 ) -> None:
-    """Say what a checkpoint holds: the plan, why it is so, what is stored, what was refused.
+    """Show what a checkpoint contains: plan, decisions, stored files, rejected rows.
 
-    Reads only, without Spark, also while the run goes on.
+    Only reads, needs no Spark, and may be used while the run is active.
 
-    Exit code 1 if it is no checkpoint or a damaged one.
+    Exit code 1 if the checkpoint is damaged or the folder is not a checkpoint.
     """
     from sparkswarm.observe.checkpoint import explain_checkpoint
     from sparkswarm.observe.tables import render
 
-    with explained():
+    with exit_on_error():
         found = explain_checkpoint(checkpoint, verify)
     if json_to != "-":
         for part in render(found, partitions, decisions):
-            people.print(part, highlight=False)
+            stderr.print(part, highlight=False)
     write_json(json_to, found.to_json())
     if not found.is_whole:
         raise typer.Exit(FAILED)
 
 
 def example_file() -> str:
-    """Return a run's file that runs as it is, with a comment on everything."""
+    """Return a complete run file with comments."""
     return (files("sparkswarm.runfile") / "example.toml").read_text(encoding="utf-8")
 
 
 @contextmanager
-def _mistakes(people: Console) -> Iterator[None]:
-    """Turn errors into lines and exit codes."""
+def _exit_codes() -> Iterator[None]:
+    """Turn exceptions into messages and exit codes."""
     try:
         yield
     except (ConfigError, InputError) as error:
-        _tell(people, str(error))
+        _print_error(str(error))
         raise typer.Exit(WRONG) from error
     except SparkswarmError as error:
-        _tell(people, str(error))
+        _print_error(str(error))
         raise typer.Exit(FAILED) from error
     except KeyboardInterrupt:
-        people.print("interrupted; a batch under way comes again when the run goes on")
+        stderr.print("interrupted; the current batch runs again when the run is continued")
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
-        # Whatever Spark and its sources raise; all of it, then what matters.
+        # From Spark or a source: the whole trace goes to the log, its cause to the terminal.
         logger.exception("the run failed")
-        _tell(people, f"the run failed: {_cause(str(error))}")
+        _print_error(f"the run failed: {_cause(str(error))}")
         raise typer.Exit(FAILED) from error
 
 
-def _tell(people: Console, text: str) -> None:
+def _print_error(text: str) -> None:
     for line in text.splitlines():
-        people.print(Text.assemble(("error: ", "bold red"), line), soft_wrap=True)
+        stderr.print(Text.assemble(("error: ", "bold red"), line), soft_wrap=True)
 
 
 def _cause(text: str) -> str:
@@ -157,8 +154,8 @@ def _cause(text: str) -> str:
     return f"{name}: {reason}"
 
 
-class _Voice:
-    """Tells people what happens: in a line that changes on a terminal, else in log lines."""
+class _Reporter:
+    """Reports progress: in a line that is updated on a terminal, else in log lines."""
 
     def __init__(self, update: Callable[[str], None] | None) -> None:
         self._update = update
@@ -171,7 +168,7 @@ class _Voice:
             self._update(text)
 
     def batch(self, progress: Progress, plan: Plan, decisions: Sequence[Decision]) -> None:
-        """Hear of a batch; without a terminal the engine's own log lines say it."""
+        """Report a batch; without a terminal the engine's own log lines do."""
         if self._update is None:
             return
         changes = [decision for decision in decisions if decision.made]
@@ -196,12 +193,12 @@ def _cut(text: str, width: int) -> Text:
 
 
 @contextmanager
-def _voice(people: Console) -> Iterator[_Voice]:
+def _reporting() -> Iterator[_Reporter]:
     ours = logging.getLogger("sparkswarm")
     before = ours.level, ours.propagate
     handler: logging.Handler
-    if people.is_terminal:
-        handler = RichHandler(console=people, show_path=False, markup=False)
+    if stderr.is_terminal:
+        handler = RichHandler(console=stderr, show_path=False, markup=False)
         ours.setLevel(logging.WARNING)
         logger.setLevel(logging.INFO)
     else:
@@ -211,11 +208,11 @@ def _voice(people: Console) -> Iterator[_Voice]:
     ours.addHandler(handler)
     ours.propagate = False
     try:
-        if people.is_terminal:
-            with people.status("") as status:
-                yield _Voice(lambda text: status.update(_cut(text, people.width)))
+        if stderr.is_terminal:
+            with stderr.status("") as status:
+                yield _Reporter(lambda text: status.update(_cut(text, stderr.width)))
         else:
-            yield _Voice(None)
+            yield _Reporter(None)
     finally:
         ours.removeHandler(handler)
         ours.setLevel(before[0])

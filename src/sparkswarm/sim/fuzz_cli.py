@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from sparkswarm.sim.bugs import Bug
-from sparkswarm.terminal import explained, people, progress_bar, write_json
+from sparkswarm.terminal import exit_on_error, progress_bar, stderr, write_json
 
 
 def fuzz(
@@ -46,7 +46,7 @@ def fuzz(
     bugs = tuple(bug or ())
     if journal is not None and seed is None:
         raise typer.BadParameter("--journal needs --seed")
-    with explained():
+    with exit_on_error():
         if seed is not None:
             with journal.open("w", encoding="utf-8") if journal else nullcontext() as lines:
                 summary = Summary(bugs, [play(seed, bugs, lines)])
@@ -65,11 +65,11 @@ def fuzz(
                 summary = play_many(range(first, first + seeds), bugs, processes, on_outcome)
     result = summary.to_json()
     for failing in result["failing"][:10]:
-        people.print(f"[bold red]seed {failing['seed']}[/]", highlight=False)
+        stderr.print(f"[bold red]seed {failing['seed']}[/]", highlight=False)
         for violation in failing["violations"]:
-            people.print(f"  {violation}", highlight=False, markup=False)
-        people.print(f"  {failing['replay']}", highlight=False, markup=False)
-    people.print(
+            stderr.print(f"  {violation}", highlight=False, markup=False)
+        stderr.print(f"  {failing['replay']}", highlight=False, markup=False)
+    stderr.print(
         f"{result['seeds']} seeds: {result['lost']} lost, {result['duplicated']} duplicated, "
         f"{result['violations']} violations, {result['partial']} partial answers; "
         f"trace {result['trace_hash']}",

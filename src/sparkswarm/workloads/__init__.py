@@ -10,6 +10,7 @@ from sparkswarm.workloads.cities import (
     CONTIGUOUS_US,
     WORLD,
     City,
+    choose_density,
     cities_density,
     daylight,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "Density",
     "Hotspot",
     "Rectangles",
+    "choose_density",
     "cities_density",
     "daylight",
     "load_density",

@@ -7,6 +7,7 @@ day. It draws nothing itself and knows nothing of rounds.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from sparkswarm.compiled import FloatArray
 from sparkswarm.errors import WorkloadError
 from sparkswarm.geometry import Bounds, Grid
 from sparkswarm.workloads import _checks
-from sparkswarm.workloads.density import Density
+from sparkswarm.workloads.density import Density, load_density
 
 WORLD = Bounds(-180, -90, 180, 90)
 """All longitudes and latitudes, in degrees."""
@@ -133,6 +134,16 @@ def cities_density(
     weights = (1 - BACKGROUND) * people / total + BACKGROUND / people.size
     hour = "" if hour_utc is None else f" at {hour_utc % 24:g}h UTC"
     return Density(f"cities{hour}", bounds, weights)
+
+
+def choose_density(
+    path: Path | None = None, bounds: tuple[float, float, float, float] | None = None
+) -> Density:
+    """Return the density of a file, or the built-in cities of the contiguous US without one."""
+    where = Bounds(*bounds) if bounds else None
+    if path is None:
+        return cities_density(where or CONTIGUOUS_US)
+    return load_density(path, where)
 
 
 def daylight(weights: FloatArray, lon: FloatArray, hour_utc: float) -> FloatArray:
