@@ -116,11 +116,11 @@ class Run:
         for batch in range(max(INITIAL, last - keep), last + 1):
             assert again.commit_of(batch) == self.done[batch]
             named = self.done[batch].manifest.files()
-            assert all(files.map(ref) for ref in named)
+            assert all(files.mmap(ref) for ref in named)
         for batch in self.begun:
             if batch > last - keep:
                 assert again.epoch_of(batch) == self.begun[batch]
-                assert all(files.map(ref) for ref in self.begun[batch].manifest.files())
+                assert all(files.mmap(ref) for ref in self.begun[batch].manifest.files())
 
     def needed(self, keep: int) -> set[str]:
         """Return the files that are needed for it, by the rules, record by record."""
@@ -182,8 +182,8 @@ def test_a_record_may_be_written_twice(files: Files, epochs: Epochs) -> None:
     run.end(epoch, 1)
     Epochs(files, 3).commit(run.done[0])
     run.check(3, files)
-    assert len(files.names("epochs")) == 1
-    assert len(files.names("commits")) == 2
+    assert len(files.list("epochs")) == 1
+    assert len(files.list("commits")) == 2
 
 
 @pytest.mark.parametrize("is_new_process", [False, True])
@@ -219,7 +219,7 @@ def test_a_plan_and_a_manifest_that_stay_are_written_once(files: Files, epochs: 
     run.first()
     for _ in range(3):
         run.end(run.begin())
-    assert len(files.names("plans")) == len(files.names("manifests")) == 1
+    assert len(files.list("plans")) == len(files.list("manifests")) == 1
 
 
 def test_what_else_lies_there_is_no_record(files: Files, epochs: Epochs) -> None:
@@ -307,7 +307,7 @@ def test_nothing_is_deleted_while_it_is_not_known_what_is_needed(
     run.first()
     run.end(run.begin(replans=True), 1)
     files.write("segments/orphan", b"")
-    name = files.names("manifests")[-1]
+    name = files.list("manifests")[-1]
     content = files.read(name)
     assert content is not None
     if what == "missing":
@@ -353,7 +353,7 @@ def test_a_corrupt_record_is_named_with_a_remedy(
     run.first()
     run.end(run.begin(replans=True), 1)
     run.begin()
-    name = files.names(folder)[-1]
+    name = files.list(folder)[-1]
     content = files.read(name)
     assert content is not None
     files.write(name, damage(content))
@@ -369,7 +369,7 @@ def test_a_corrupt_record_is_named_with_a_remedy(
 def test_a_whole_record_that_makes_no_sense_is_named_too(files: Files, folder: str) -> None:
     run = Run(files, Epochs(files, 3))
     run.first()
-    name = files.names(folder)[-1]
+    name = files.list(folder)[-1]
     files.write(name, record_of({"version": 0}))
     with pytest.raises(StoreError, match=f"{name} in .* is corrupt"):
         Epochs(files, 3).last_commit()
@@ -379,7 +379,7 @@ def test_a_whole_record_that_makes_no_sense_is_named_too(files: Files, folder: s
 def test_a_missing_record_is_named_with_a_remedy(files: Files, folder: str) -> None:
     run = Run(files, Epochs(files, 3))
     run.first()
-    (name,) = files.names(folder)
+    (name,) = files.list(folder)
     files.delete([name])
     with pytest.raises(StoreError) as caught:
         Epochs(files, 3).last_commit()

@@ -95,11 +95,11 @@ def test_any_name_will_do_for_a_folder_and_for_a_file(kind: str, odd: str, tmp_p
     files = make(kind, tmp_path / odd)
     ref = files.write(f"{odd}/{odd}.x", b"content", rows=3)
     assert (tmp_path / odd / "here" / odd / f"{odd}.x").read_bytes() == b"content"
-    assert files.names(odd) == [f"{odd}/{odd}.x"]
+    assert files.list(odd) == [f"{odd}/{odd}.x"]
     assert files.read(ref.name) == b"content"
-    assert files.map(ref).to_pybytes() == b"content"
+    assert files.mmap(ref).to_pybytes() == b"content"
     files.delete([ref.name])
-    assert files.names(odd) == []
+    assert files.list(odd) == []
 
 
 def test_a_filesystem_that_pyarrow_knows_is_opened_from_its_uri(tmp_path: Path) -> None:
@@ -108,13 +108,13 @@ def test_a_filesystem_that_pyarrow_knows_is_opened_from_its_uri(tmp_path: Path) 
         ref = files.write("a/b", b"content")
         files.write("a/b", b"Content")
         files.write("a/c", b"")
-        assert files.names("a") == ["a/b", "a/c"]
+        assert files.list("a") == ["a/b", "a/c"]
         assert files.read("a/b") == b"Content"
         assert files.read("a/d") is None
         files.delete(["a/c", "a/c"])
-        assert files.names("a") == ["a/b"]
+        assert files.list("a") == ["a/b"]
         with pytest.raises(StoreError, match=r"a/b in mock:.* is corrupt"):
-            files.map(ref)
+            files.mmap(ref)
 
 
 @pytest.mark.parametrize("root", ["nosuch://bucket/folder", "mock:///not a uri"])
@@ -125,10 +125,10 @@ def test_a_filesystem_that_nobody_knows_is_refused_with_a_remedy(root: str) -> N
 
 def test_files_are_pickled_without_their_connection(files: Files) -> None:
     ref = files.write("a/b", b"content")
-    assert files.map(ref).to_pybytes() == b"content"
+    assert files.mmap(ref).to_pybytes() == b"content"
     other = pickle.loads(pickle.dumps(files))
     assert other == files
-    assert other.map(ref).to_pybytes() == b"content"
+    assert other.mmap(ref).to_pybytes() == b"content"
     assert pickle.loads(pickle.dumps(Files("mock:///x"))).read("y") is None
 
 
@@ -141,7 +141,7 @@ def test_what_is_written_comes_back_and_the_reference_describes_it(files: Files)
         ref = files.write("deep/down/file", content, rows, durable)
         assert ref == FileRef("deep/down/file", rows, len(content), zlib.crc32(content))
         assert files.read(ref.name) == content
-        assert files.map(ref).to_pybytes() == content
+        assert files.mmap(ref).to_pybytes() == content
 
     check()
 
@@ -156,7 +156,7 @@ def test_writing_again_replaces_all_of_the_old_content(files: Files, stored: Pat
     files.write("a", b"long old content")
     ref = files.write("a", b"new")
     assert files.read("a") == b"new"
-    assert files.map(ref).to_pybytes() == b"new"
+    assert files.mmap(ref).to_pybytes() == b"new"
     assert whole(stored) == ["a"]
 
 
@@ -171,7 +171,7 @@ def test_a_reader_never_sees_half_a_file(files: Files) -> None:
         while not done.is_set():
             content = files.read("a")
             (seen.add if content in contents else odd.append)(content)  # type: ignore[arg-type]
-            names = files.names("")
+            names = files.list("")
             if names != ["/a"]:
                 odd.append(names)
 
@@ -204,22 +204,22 @@ def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(
 def test_names_are_sorted_and_of_one_folder(files: Files) -> None:
     for name in ("a/3", "a/1", "b/2", "a/2", "a/10", "ab/1"):
         files.write(name, b"")
-    assert files.names("a") == ["a/1", "a/10", "a/2", "a/3"]
-    assert files.names("b") == ["b/2"]
+    assert files.list("a") == ["a/1", "a/10", "a/2", "a/3"]
+    assert files.list("b") == ["b/2"]
 
 
 def test_a_folder_that_is_not_there_has_no_names(files: Files) -> None:
-    assert files.names("nothing") == []
+    assert files.list("nothing") == []
     files.write("a/b", b"")
-    assert files.names("nothing") == []
-    assert files.names("a/nothing") == []
+    assert files.list("nothing") == []
+    assert files.list("a/nothing") == []
 
 
 def test_half_written_files_and_folders_have_no_names(files: Files, stored: Path) -> None:
     files.write("a/whole", b"")
     files.write("a/folder/x", b"")
     (stored / "a" / ".whole.0123456789abcdef").write_bytes(b"hal")
-    assert files.names("a") == ["a/whole"]
+    assert files.list("a") == ["a/whole"]
 
 
 def test_what_is_not_there_reads_as_none(files: Files) -> None:
@@ -234,9 +234,9 @@ def test_deleting_what_is_not_there_is_no_error(files: Files) -> None:
     files.delete(["a/1", "a/1", "a/4", "b/1"])
     files.delete(iter(["a/1", "a/2"]))
     files.delete([])
-    assert files.names("a") == ["a/3"]
+    assert files.list("a") == ["a/3"]
     assert files.read("a/1") is None
-    assert files.map(refs[2]).to_pybytes() == b"a/3"
+    assert files.mmap(refs[2]).to_pybytes() == b"a/3"
 
 
 # -- mapping -----------------------------------------------------------------------------------
@@ -245,18 +245,18 @@ def test_deleting_what_is_not_there_is_no_error(files: Files) -> None:
 def test_a_mapping_outlives_its_file(files: Files) -> None:
     content = os.urandom(100_000)
     ref = files.write("a", content)
-    buffer = files.map(ref)
+    buffer = files.mmap(ref)
     files.write("a", b"other")
     assert buffer.to_pybytes() == content
     files.delete(["a"])
     assert buffer.to_pybytes() == content
     with pytest.raises(StoreError, match="a is missing"):
-        files.map(ref)
+        files.mmap(ref)
 
 
 def test_a_missing_file_is_named_with_a_remedy(files: Files) -> None:
     with pytest.raises(StoreError) as caught:
-        files.map(FileRef("segments/7.arrow", 1, 1, 1))
+        files.mmap(FileRef("segments/7.arrow", 1, 1, 1))
     for said in ("segments/7.arrow is missing", files.root, "restore it", "another checkpoint"):
         assert said in str(caught.value)
 
@@ -278,18 +278,18 @@ def test_a_damaged_file_is_named_with_a_remedy(files: Files, stored: Path, damag
     ref = files.write("segments/7.arrow", b"0123456789")
     (stored / ref.name).write_bytes(damage(b"0123456789"))
     with pytest.raises(StoreError) as caught:
-        files.map(ref)
+        files.mmap(ref)
     for said in ("segments/7.arrow in", "corrupt", files.root, "restore it", "another checkpoint"):
         assert said in str(caught.value)
     (stored / ref.name).write_bytes(b"0123456789")
-    assert files.map(ref).to_pybytes() == b"0123456789"
+    assert files.mmap(ref).to_pybytes() == b"0123456789"
 
 
 @pytest.mark.parametrize("field", ["size", "crc"])
 def test_a_file_must_be_the_one_that_was_meant(files: Files, field: str) -> None:
     ref = files.write("a", b"content")
     with pytest.raises(StoreError, match=r"a in .* is corrupt: 7 bytes with checksum"):
-        files.map(replace(ref, **{field: getattr(ref, field) + 1}))
+        files.mmap(replace(ref, **{field: getattr(ref, field) + 1}))
 
 
 # -- the cache of remote files -----------------------------------------------------------------
@@ -302,7 +302,7 @@ def cached(files: Files) -> list[Path]:
 def test_local_files_are_mapped_where_they_lie(tmp_path: Path) -> None:
     for kind in ("path", "uri"):
         files = make(kind, tmp_path / "store")
-        assert files.map(files.write("a", b"content")).to_pybytes() == b"content"
+        assert files.mmap(files.write("a", b"content")).to_pybytes() == b"content"
         assert cached(files) == []
 
 
@@ -363,7 +363,7 @@ def test_deleting_a_remote_file_deletes_its_copy(remote: Files) -> None:
 def test_stores_with_one_cache_do_not_mix_their_copies(tmp_path: Path) -> None:
     stores = [make("remote", tmp_path / name) for name in ("one", "two")]
     refs = [files.write("a", files.root[-3:].encode()) for files in stores]
-    assert [files.map(ref).to_pybytes() for files, ref in zip(stores, refs, strict=True)] == [
+    assert [files.mmap(ref).to_pybytes() for files, ref in zip(stores, refs, strict=True)] == [
         b"one",
         b"two",
     ]

@@ -10,9 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparkswarm.store import ledger
-from sparkswarm.store.arrays import pack, unpack
-from sparkswarm.store.ledger import Bucket, LedgerFault, Settled, bucket_of, settle
-from sparkswarm.store.queries import NEVER, Op, Operations, Queries, find
+from sparkswarm.store.ledger import Bucket, LedgerFault, LedgerUpdate, apply_operations, bucket_of
+from sparkswarm.store.queries import NEVER, Op, Operations, Queries, positions_of
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 IDS = (0, 1, 2, 3, -1, 7, LOWEST, LOWEST + 1, HIGHEST, HIGHEST - 1, 2**40)
@@ -111,9 +110,7 @@ class Oracle:
 
 def reread(bucket: Bucket) -> Bucket:
     """Send a bucket through a file."""
-    arrays, _ = unpack(pack({**bucket.queries.arrays(), "registered": bucket.registered}))
-    registered = arrays.pop("registered")
-    return Bucket(Queries(**arrays), registered)
+    return Bucket.from_bytes(bucket.to_bytes())
 
 
 def contents(base: Bucket, delta: Bucket) -> Known:
@@ -144,7 +141,7 @@ def test_any_history_of_operations_leaves_what_a_dict_would_hold(
         for serial, batch in enumerate(history):
             now += batch.passes
             operations = arrays_of(batch, now, serial)
-            settled = settle(base, delta, operations, now, now - batch.late)
+            settled = apply_operations(base, delta, operations, now, now - batch.late)
             fault, removed, added = oracle.settle(operations, now)
             assert settled.fault.tolist() == fault
             assert listed(settled.removed) == removed
@@ -172,11 +169,11 @@ def operations(*rows: tuple[Op, int, float, int], order: list[int] | None = None
     )
 
 
-def told(*batches: Operations, now: int = 0) -> tuple[Settled, Bucket, Bucket]:
+def told(*batches: Operations, now: int = 0) -> tuple[LedgerUpdate, Bucket, Bucket]:
     """Return what became of the last batch, and the bucket."""
     base, delta = Bucket.empty(), Bucket.empty()
     for batch in batches:
-        settled = settle(base, delta, batch, now, 0)
+        settled = apply_operations(base, delta, batch, now, 0)
         base, delta = settled.base or base, settled.delta
     return settled, base, delta
 
@@ -322,4 +319,4 @@ def test_ids_are_found_where_they_are(there: set[int], others: list[int]) -> Non
     ids = np.array(sorted(there), dtype=np.int64)
     asked = np.array([*there, *others], dtype=np.int64)
     place = {key: i for i, key in enumerate(ids.tolist())}
-    assert find(ids, asked).tolist() == [place.get(key, -1) for key in asked.tolist()]
+    assert positions_of(asked, ids).tolist() == [place.get(key, -1) for key in asked.tolist()]

@@ -18,8 +18,8 @@ from sparkswarm.index.match import match
 from sparkswarm.protocol.partition import Partition, PlanChange, merged, moved, split
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store import ledger, segments
-from sparkswarm.store.files import FileRef
-from sparkswarm.store.ledger import Bucket, settle
+from sparkswarm.store.files import FileRef, Files
+from sparkswarm.store.ledger import Bucket, apply_operations
 from sparkswarm.store.manifest import Manifest, SegmentFiles, SegmentRef
 from sparkswarm.store.queries import NEVER, Op, Operations, Queries
 from sparkswarm.store.segments import (
@@ -27,8 +27,9 @@ from sparkswarm.store.segments import (
     NO_DELTA,
     Base,
     Delta,
-    Stored,
-    changed,
+    Segment,
+    SegmentCache,
+    apply_changes,
     live_queries,
 )
 
@@ -71,12 +72,12 @@ def reread(new: Base | Delta) -> Base | Delta:
 
 
 def found_at(
-    stored: Stored, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], time: int
+    stored: Segment, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], time: int
 ) -> list[list[int]]:
     """Return the ids that each point meets in a piece, sorted."""
     which = np.arange(len(x))
     found = match(
-        x, y, None, which, stored.base.index, stored.dead_mask(), stored.delta.index, now=time
+        x, y, None, which, stored.base.index, stored.removed_mask(), stored.delta.index, now=time
     )
     result: list[list[int]] = [[] for _ in x]
     stops = np.cumsum(found.counts)
@@ -143,7 +144,7 @@ TURNS = st.builds(
 
 @given(st.lists(TURNS, min_size=1, max_size=8), st.integers(0, 6), DELTA_LEAST)
 def test_a_partition_holds_what_a_dict_would(turns: list[Turn], late: int, least: int) -> None:
-    stored = Stored(GRID.cells, NO_BASE, NO_DELTA)
+    stored = Segment(GRID.cells, NO_BASE, NO_DELTA)
     known: Known = {}
     now = START
     x, y = lattice(GRID)
@@ -160,13 +161,13 @@ def test_a_partition_holds_what_a_dict_would(turns: list[Turn], late: int, least
             }
             known = {key: value for key, value in known.items() if key not in removed} | added
             gone = np.array(sorted(removed), dtype=np.int64)
-            new = reread(changed([stored], GRID, GRID.cells, gone, columns(added), purge))
+            new = reread(apply_changes([stored], GRID, GRID.cells, gone, columns(added), purge))
             if isinstance(new, Base):
-                stored = Stored(GRID.cells, new, NO_DELTA)
+                stored = Segment(GRID.cells, new, NO_DELTA)
                 assert (_expiries(new) >= purge).all()
             else:
-                stored = Stored(GRID.cells, stored.base, new)
-                size = len(new.index.ids) + len(new.dead) / 2
+                stored = Segment(GRID.cells, stored.base, new)
+                size = len(new.index.ids) + len(new.removed) / 2
                 assert size <= max(least, 0.125 * len(stored.base.index.ids))
             held = listed(live_queries([stored], GRID))
             fresh = {key: value for key, value in known.items() if value[1] >= purge}
@@ -184,21 +185,21 @@ def _expiries(base: Base) -> npt.NDArray[np.int64]:
     lambda found: {key % 2**62: (box, NEVER) for key, box in found.items()}
 ), st.lists(st.integers(-3, 12), max_size=5))  # fmt: skip
 def test_a_base_finds_its_queries_by_id(known: Known, others: list[int]) -> None:
-    base = Base.of(columns(known), GRID, GRID.cells)
+    base = Base.build(columns(known), GRID, GRID.cells)
     for asked in (base, reread(base)):
         assert isinstance(asked, Base)
-        positions = asked.find(np.array([*known, *others], dtype=np.int64))
+        positions = asked.positions_of(np.array([*known, *others], dtype=np.int64))
         wanted = sorted([*known, *(key for key in others if key in known)])
         assert sorted(asked.index.ids[positions].tolist()) == wanted
 
 
 def test_a_segment_that_nobody_wrote_holds_nothing() -> None:
-    stored = Stored(GRID.cells, NO_BASE, NO_DELTA)
+    stored = Segment(GRID.cells, NO_BASE, NO_DELTA)
     assert len(live_queries([stored], GRID).ids) == 0
     assert len(live_queries([], GRID).ids) == 0
     assert found_at(stored, *lattice(GRID), 0) == [[]] * 81
     for new in (NO_BASE, NO_DELTA):
-        assert listed(segments.queries_of(reread(new))) == {}
+        assert listed(reread(new).queries) == {}
 
 
 # -- many partitions ---------------------------------------------------------------------------
@@ -295,7 +296,7 @@ class World:
         purge = self.now - self.late
         op = np.array([row[0] for row in rows.values()], dtype=np.int8)
         queries = columns({key: row[1:] for key, row in rows.items()})
-        settled = settle(
+        settled = apply_operations(
             *self.ledger, Operations(op, queries, np.zeros(len(op), np.int64)), self.now, purge
         )
         assert not settled.fault.any()
@@ -304,14 +305,14 @@ class World:
             self.known.pop(key, None)
             if what != Op.UNREGISTER:
                 self.known[key] = (box, expires)
-        removed_from = settled.removed.placed(self.grid)
-        added_to = settled.added.placed(self.grid)
+        removed_from = settled.removed.cells(self.grid)
+        added_to = settled.added.cells(self.grid)
         written = {}
         for p in self.plan.partitions:
             removed = settled.removed.take(removed_from.overlapping(p.cells)).ids
             added = settled.added.take(added_to.overlapping(p.cells))
             if len(removed) or len(added.ids):
-                new = changed(self.pieces(p.id), self.grid, p.cells, removed, added, purge)
+                new = apply_changes(self.pieces(p.id), self.grid, p.cells, removed, added, purge)
                 ref = FileRef(f"{self.written}", len(new.index.ids), 0, 0)
                 self.written += 1
                 self.files[ref] = new.to_bytes()
@@ -324,9 +325,9 @@ class World:
 
     # -- what is to be seen --------------------------------------------------------------
 
-    def pieces(self, partition_id: int) -> list[Stored]:
+    def pieces(self, partition_id: int) -> list[Segment]:
         return [
-            Stored(
+            Segment(
                 piece.cells,
                 Base.from_bytes(self.files[piece.files.base]) if piece.files.base else NO_BASE,
                 Delta.from_bytes(self.files[piece.files.delta]) if piece.files.delta else NO_DELTA,
@@ -343,7 +344,7 @@ class World:
             pieces = self.pieces(p.id)
             assert sum(piece.cells.area for piece in pieces) == p.cells.area
             fresh = {k: v for k, v in self.known.items() if v[1] >= purge}
-            placed = columns(fresh).placed(self.grid)
+            placed = columns(fresh).cells(self.grid)
             here = set(columns(fresh).take(placed.overlapping(p.cells)).ids.tolist())
             assert here <= listed(live_queries(pieces, self.grid)).keys()
             for piece in pieces:
@@ -531,16 +532,98 @@ def test_a_move_and_a_split_write_nothing() -> None:
 @given(boxes_in(GRID), st.sampled_from([LEFT, RIGHT, CellRect(1, 1, 2, 2)]))
 @example((0.0, 0.0, 1.0, 1.0), CellRect(1, 1, 2, 2))
 def test_only_queries_that_overlap_a_piece_serve_it(box: Box, cells: CellRect) -> None:
-    base = Base.of(columns({1: (box, NEVER)}), GRID, GRID.cells)
-    serves = bool(len(Stored(cells, base, NO_DELTA).live(GRID).ids))
+    base = Base.build(columns({1: (box, NEVER)}), GRID, GRID.cells)
+    serves = bool(len(Segment(cells, base, NO_DELTA).live_queries(GRID).ids))
     x, y = lattice(GRID)
     column, row = GRID.place_points(x, y)
-    touches = columns({1: (box, NEVER)}).placed(GRID).rect(0).overlaps(cells)
+    touches = columns({1: (box, NEVER)}).cells(GRID).rect(0).overlaps(cells)
     assert serves == touches
     inside = [
         i
         for i, (c, r) in enumerate(zip(column.tolist(), row.tolist(), strict=True))
         if cells.contains(CellRect(c, r, c + 1, r + 1))
     ]
-    found = found_at(Stored(cells, base, NO_DELTA), x[inside], y[inside], 0)
+    found = found_at(Segment(cells, base, NO_DELTA), x[inside], y[inside], 0)
     assert serves or found == [[]] * len(inside)
+
+
+# -- the cache -----------------------------------------------------------------------------------
+
+
+class CountedFiles(Files):
+    """Files that count how often each is mapped."""
+
+    def mmap(self, ref: FileRef) -> pa.Buffer:
+        MAPPED.append(ref.name)
+        return super().mmap(ref)
+
+
+MAPPED: list[str] = []
+
+
+def stored_segment(files: Files, name: str, known: Known, removed: list[int]) -> SegmentRef:
+    """Write a base and, where something is removed, a delta that removes it and adds 99."""
+    base = Base.build(columns(known), GRID, GRID.cells)
+    pair = SegmentFiles(files.write(f"{name}-base", base.to_bytes(), len(known)))
+    if removed:
+        segment = Segment(GRID.cells, base, NO_DELTA)
+        added = columns({99: (ON_LEFT, NEVER)})
+        delta = apply_changes([segment], GRID, GRID.cells, np.array(removed), added, 0)
+        pair = replace(pair, delta=files.write(f"{name}-delta", delta.to_bytes(), 1))
+    return SegmentRef(GRID.cells, pair)
+
+
+def test_a_cache_maps_and_builds_every_file_once(tmp_path) -> None:
+    files = CountedFiles(str(tmp_path))
+    known = {1: (ON_LEFT, NEVER), 2: (ON_RIGHT, NEVER)}
+    ref = stored_segment(files, "a", known, removed=[2])
+    left, right = (SegmentRef(cells, ref.files) for cells in GRID.cells.split_columns(2))
+    cache = SegmentCache(files)
+    made: list[list[int]] = []
+
+    def build(queries: Queries) -> int:
+        made.append(sorted(queries.ids.tolist()))
+        return len(made)
+
+    MAPPED.clear()
+    for one in (left, right, left):
+        assert cache.open(one).cells == one.cells
+        assert cache.removed(one).sum() == 1
+        assert cache.built(one, build) == (1, 2)
+    assert listed(live_queries([cache.open(left)], GRID)).keys() == {1, 99}
+    assert sorted(MAPPED) == ["a-base", "a-delta"]
+    assert made == [[1, 2], [99]]
+    assert cache.removed(left) is cache.removed(right)
+
+
+def test_a_cache_keeps_what_the_manifest_names(tmp_path) -> None:
+    files = CountedFiles(str(tmp_path))
+    first, second = (
+        stored_segment(files, name, {1: (ON_LEFT, NEVER)}, removed=[1]) for name in "ab"
+    )
+    cache = SegmentCache(files)
+    built: list[Queries] = []
+    for ref in (first, second):
+        cache.open(ref)
+        cache.built(ref, built.append)
+        cache.removed(ref)
+    MAPPED.clear()
+    cache.retain({second.files.base, second.files.delta})
+    cache.open(second)
+    cache.removed(second)
+    assert MAPPED == []
+    cache.open(first)
+    cache.removed(first)
+    assert sorted(MAPPED) == ["a-base", "a-delta"]
+    count = len(built)
+    cache.drop_built()
+    cache.built(second, built.append)
+    assert len(built) == count + 2
+
+
+def test_a_segment_without_files_is_empty(tmp_path) -> None:
+    cache = SegmentCache(Files(str(tmp_path)))
+    ref = SegmentRef(GRID.cells, SegmentFiles())
+    assert len(cache.open(ref).live_queries(GRID).ids) == 0
+    assert len(cache.removed(ref)) == 0
+    assert cache.built(ref, lambda queries: 1) == (None, None)

@@ -8,8 +8,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from sparkswarm.geometry import CellRect
-from sparkswarm.store import tables
-from sparkswarm.store.blocks import TILE, Block, BlockMeta
+from sparkswarm.store.blocks import TILE, Block, BlockMeta, blocks_to_bytes
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.manifest import BlockRef
 
@@ -54,8 +53,8 @@ def table_of(points: list[Point]) -> pa.Table:
 def block_of(points: list[Point]) -> Block:
     block = Block.concat([table_of(points)], GRID)
     assert block is not None
-    content, (begin,) = tables.pack([block.points])
-    return Block(tables.unpack(content, begin), block.meta)
+    content, (offset,) = blocks_to_bytes([block])
+    return Block.from_bytes(content, offset, block.meta)
 
 
 def listed(table: pa.Table) -> list[Point]:

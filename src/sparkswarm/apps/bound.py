@@ -124,7 +124,7 @@ class BoundApplication:
             [queries.ids, *edges, queries.expires],
             names=["id", "min_x", "min_y", "max_x", "max_y", "expires"],
         )
-        details = queries.details
+        details = queries.attributes
         if details is None:
             details = pa.nulls(len(queries.ids), pa.large_binary())
         for name, column in zip(
@@ -142,7 +142,7 @@ class BoundApplication:
         """Let the application prepare some queries."""
         table = self.queries(queries)
         if self.stateful:
-            cells = queries.placed(grid)
+            cells = queries.cells(grid)
             home = cells.row_start.astype(np.int64) * grid.columns + cells.col_start
             table = table.append_column("home", pa.array(home))
         with user_code(self.application, "build"):

@@ -28,7 +28,7 @@ from sparkswarm.index import build
 from sparkswarm.index.match import match
 from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.spark.tasks.route import grouped
-from sparkswarm.store.ledger import Bucket, bucket_of, settle
+from sparkswarm.store.ledger import Bucket, apply_operations, bucket_of
 from sparkswarm.store.queries import NEVER, Op, Operations, Queries
 from sparkswarm.workloads import CONTIGUOUS_US, cities_density
 from sparkswarm.workloads.density import rectangles_around
@@ -109,7 +109,7 @@ def _route(
     grouped(routed.owner.astype(np.int32), len(swarm.units))
     bucket_of(ids, len(swarm.units))
     operations = Operations(op, Queries(ids, boxes, np.full(POINTS, NEVER)), ids)
-    settle(Bucket.empty(), Bucket.empty(), operations, 0, 0)
+    apply_operations(Bucket.empty(), Bucket.empty(), operations, 0, 0)
 
 
 def _decide(x: FloatArray, y: FloatArray, boxes: FloatArray, ids: LongArray) -> None:

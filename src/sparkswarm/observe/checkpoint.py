@@ -22,9 +22,8 @@ from sparkswarm.observe import journal
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.epochs import INITIAL, Commit, Epochs
-from sparkswarm.store.files import FileRef, Files, local_path
+from sparkswarm.store.files import FileRef, Files, Folder, local_path
 from sparkswarm.store.manifest import BlockRef, StateRef
-from sparkswarm.store.quarantine import FOLDER as QUARANTINE
 
 QUERY_FOLDERS = ("segments", "ledger")
 OTHER_FOLDERS = ("states", "blocks")
@@ -332,12 +331,12 @@ def _read(folder: str, verify: bool) -> CheckpointReport:
         raise StoreError(_no_checkpoint(root))
     epochs.check_run({})  # rejects another format
     commit = epochs.last_commit()
-    records = (RECORD.fullmatch(name) for name in files.names("epochs"))
+    records = (RECORD.fullmatch(name) for name in files.list("epochs"))
     begun = [int(match[1]) - 1 for match in records if match]
     is_open = begun and (commit is None or begun[-1] > commit.batch)
     decisions = tuple(_decisions(root))
     refs = sorted(commit.manifest.files() if commit else (), key=lambda ref: ref.name)
-    stored = {folder: files.names(folder) for folder in (*QUERY_FOLDERS, *OTHER_FOLDERS)}
+    stored = {folder: files.list(folder) for folder in (*QUERY_FOLDERS, *OTHER_FOLDERS)}
     present = {name for names in stored.values() for name in names}
     return CheckpointReport(
         folder=root,
@@ -402,7 +401,7 @@ def _partitions(commit: Commit, decisions: Iterable[RecordedDecision]) -> Iterat
 def _damaged(files: Files, refs: Iterable[FileRef]) -> Iterator[str]:
     for ref in refs:
         try:
-            files.map(ref)
+            files.mmap(ref)
         except StoreError:
             yield ref.name
 
@@ -413,7 +412,7 @@ def _quarantined(files: Files) -> dict[tuple[str, str], int]:
     system, root = (
         fs.FileSystem.from_uri(files.root) if path is None else (fs.LocalFileSystem(), str(path))
     )
-    selector = fs.FileSelector(f"{root}/{QUARANTINE}", recursive=True, allow_not_found=True)
+    selector = fs.FileSelector(f"{root}/{Folder.QUARANTINE}", recursive=True, allow_not_found=True)
     names = [info.path for info in system.get_file_info(selector) if info.extension == "parquet"]
     counts: Counter[tuple[str, str]] = Counter()
     try:

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sparkswarm.compiled import FloatArray, IntArray
-from sparkswarm.errors import StoreError
 from sparkswarm.geometry import QueryCells
 from sparkswarm.protocol.holding import Holding
 from sparkswarm.protocol.messages import CloseRound, Message, PlanPublished, TakenOver, Takeover
@@ -23,8 +20,9 @@ from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.statistics import Statistics
 from sparkswarm.protocol.unit import LoadBalancingUnit
 from sparkswarm.spark.tasks.context import Desk
-from sparkswarm.store.arrays import pack, unpack
-from sparkswarm.store.files import FileRef
+from sparkswarm.store import statistics
+from sparkswarm.store.files import FileRef, Folder
+from sparkswarm.store.statistics import QueryChanges, open_soft
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class Balance:
         queries_of = self._queries_of if config.cost_model == "paper" else None
         self._unit = LoadBalancingUnit(executor, self._before(), config, queries_of)
         self._unit.use_prices(*control.prices)
-        self._unit.restore({int(key): values for key, values in state.items()})
+        self._unit.restore(state)
         for ref in control.parcels.get(executor, ()):
             self._take_over(ref)
         if control.changes:
@@ -88,8 +86,7 @@ class Balance:
         if control.closes is not None:
             close = CloseRound(self._executor, control.closes, length=control.length)
             said += self._unit.handle(close)
-        state = {str(key): values for key, values in self._unit.state().items()}
-        return Said(tuple(said), parcels, self._leave("state", state))
+        return Said(tuple(said), parcels, self._leave("state", self._unit.state()))
 
     def _before(self) -> tuple[Partition, ...]:
         """Return what the executor held in the batch before, when its state was written."""
@@ -107,42 +104,38 @@ class Balance:
         """Count the queries that this batch added and removed."""
         held = {p.id for p in self._unit.partitions}
         for ref in self._at.briefing.news:
-            news = self._read(ref)
-            if news is None:
+            content = open_soft(self._at.briefing.files, ref)
+            if content is None:
                 continue
-            partition, added = news.pop("partition"), news.pop("added").astype(bool)
-            cells = QueryCells(**news, fault=np.zeros(len(partition), np.uint8))
-            for key in held.intersection(np.unique(partition).tolist()):
-                mine = partition == key
-                self._unit.collect_queries(key, cells.take(mine & added))
-                self._unit.remove_queries(key, cells.take(mine & ~added))
+            news = QueryChanges.from_bytes(content)
+            for key in held.intersection(np.unique(news.partition).tolist()):
+                mine = news.partition == key
+                self._unit.collect_queries(key, news.cells.take(mine & news.added))
+                self._unit.remove_queries(key, news.cells.take(mine & ~news.added))
 
     # -- files -----------------------------------------------------------------------------
 
     def _take_over(self, ref: FileRef) -> None:
         values = self._read(ref)
         created = {p.id: p for c in self._control.changes for p in c.created}
-        known = {key: v for key, v in (values or {}).items() if int(key) in created}
         holdings = tuple(
-            Holding(created[int(key)], Statistics(created[int(key)].cells, value.copy()))
-            for key, value in known.items()
+            Holding(created[key], Statistics(created[key].cells, value.copy()))
+            for key, value in (values or {}).items()
+            if key in created
         )
         # The round is told to keep them for a while; they are used at once.
         self._unit.handle(Takeover(-1, self._executor, 0, holdings))
 
     def _send(self, takeover: Takeover) -> FileRef:
-        arrays = {str(h.partition.id): h.statistics.values for h in takeover.holdings}
-        return self._leave(f"parcel-{takeover.to}", arrays)
+        values = {h.partition.id: h.statistics.values for h in takeover.holdings}
+        return self._leave(f"parcel-{takeover.to}", values)
 
-    def _leave(self, name: str, arrays: dict[str, FloatArray]) -> FileRef:
-        name = self._at.name_file("soft", f"m{self._executor}-{name}")
-        return self._at.briefing.files.write(name, pack(arrays), durable=False)
+    def _leave(self, name: str, values: Mapping[int, FloatArray]) -> FileRef:
+        name = self._at.name_file(Folder.SOFT, f"m{self._executor}-{name}")
+        content = statistics.to_bytes(values)
+        return self._at.briefing.files.write(name, content, durable=False)
 
-    def _read(self, ref: FileRef | None) -> dict[str, npt.NDArray[Any]] | None:
-        """Return arrays from a file; None where it is gone, which costs knowledge, not results."""
-        if ref is None:
-            return None
-        try:
-            return unpack(self._at.briefing.files.map(ref))[0]
-        except StoreError:
-            return None
+    def _read(self, ref: FileRef | None) -> dict[int, FloatArray] | None:
+        """Return statistics from a file; None where it is gone."""
+        content = open_soft(self._at.briefing.files, ref)
+        return None if content is None else statistics.from_bytes(content)

@@ -24,8 +24,11 @@ import pyarrow.compute as pc
 from sparkswarm.compiled import FloatArray, LongArray, compiled
 from sparkswarm.errors import InputError
 from sparkswarm.geometry import EVERYWHERE, Box, CellRect, Grid, Scale, place
+from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
 
 TileArray = npt.NDArray[np.uint16]
+
+VERSION = 1
 
 MIN_TIME, MAX_TIME = -(2**63), 2**63 - 1
 """Earliest and latest time: microseconds since 1970 in 64 bits."""
@@ -119,6 +122,11 @@ class Block:
         points = points.take(pa.array(order)).append_column(TILE, pa.array(tile[order]))
         return cls(points.combine_chunks(), meta)
 
+    @classmethod
+    def from_bytes(cls, content: pa.Buffer, offset: int, meta: BlockMeta) -> Block:
+        """Read one of the blocks of a file that :func:`blocks_to_bytes` returned."""
+        return cls(table_from_bytes(content, offset, VERSION), meta)
+
     @cached_property
     def x(self) -> FloatArray:
         """Coordinates along x."""
@@ -159,6 +167,11 @@ class Block:
         own, tiling = self.meta.cells, self.meta.tiling
         columns = (self.x, self.y, self.time, self.tile)
         return _rows_in(*columns, limits, since, until, cells, own, tiling, grid.scale)
+
+
+def blocks_to_bytes(blocks: Sequence[Block]) -> tuple[pa.Buffer, list[int]]:
+    """Return the content of a file with some blocks, and the offset of each."""
+    return tables_to_bytes([block.points for block in blocks], VERSION)
 
 
 @compiled

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from sparkswarm.errors import ConfigError, PlanError, StoreError
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.blocks import MIN_TIME
-from sparkswarm.store.files import Files
+from sparkswarm.store.files import Files, Folder
 from sparkswarm.store.manifest import Manifest
 
 FORMAT = 2
@@ -25,6 +25,16 @@ FORMAT = 2
 
 INITIAL = -1
 """Number of the batch whose commit a run starts with."""
+
+_COLLECTED = (
+    Folder.PLANS,
+    Folder.MANIFESTS,
+    Folder.SEGMENTS,
+    Folder.LEDGER,
+    Folder.STATES,
+    Folder.BLOCKS,
+)
+"""Folders whose files are deleted as soon as no record refers to them."""
 
 _Record = TypeVar("_Record", Plan, Manifest)
 
@@ -121,12 +131,12 @@ class Epochs:
 
     def last_commit(self) -> Commit | None:
         """Return what the last batch left; None if there is no run yet."""
-        names = self._records("commits")
+        names = self._records(Folder.COMMITS)
         return self.commit_of(_number(names[-1])) if names else None
 
     def commit_of(self, batch: int) -> Commit | None:
         """Return what a batch left; None if that is not known."""
-        found = self._read(_name("commits", batch))
+        found = self._read(_name(Folder.COMMITS, batch))
         if found is None:
             return None
         plan, manifest = self._named(found)
@@ -140,7 +150,7 @@ class Epochs:
 
     def epoch_of(self, batch: int) -> Epoch | None:
         """Return what fixed a batch; None if it has never begun."""
-        found = self._read(_name("epochs", batch))
+        found = self._read(_name(Folder.EPOCHS, batch))
         if found is None:
             return None
         plan, manifest = self._named(found)
@@ -159,20 +169,20 @@ class Epochs:
         named = self._stored(epoch.plan, epoch.manifest)
         moment = [epoch.previous_watermark, epoch.watermark]
         record = {"time": epoch.clock, "moment": moment, **named}
-        self._write(_name("epochs", epoch.batch), record)
+        self._write(_name(Folder.EPOCHS, epoch.batch), record)
 
     def commit(self, commit: Commit) -> None:
         """Make a commit durable."""
         named = self._stored(commit.plan, commit.manifest)
         record = {"clock": commit.max_event_time, "watermark": commit.watermark, **named}
-        self._write(_name("commits", commit.batch), record)
+        self._write(_name(Folder.COMMITS, commit.batch), record)
 
     def collect_garbage(self) -> int:
         """Delete all that no batch which can run again needs; return how many files.
 
         Only between batches: files of a batch that is running are named by nobody yet.
         """
-        commits, epochs = self._records("commits"), self._records("epochs")
+        commits, epochs = self._records(Folder.COMMITS), self._records(Folder.EPOCHS)
         last = _number(commits[-1]) if commits else INITIAL
         # To run again a batch needs its epoch, and the commit of the batch before.
         old = [name for name in epochs if _number(name) <= last - self._keep]
@@ -180,15 +190,11 @@ class Epochs:
         needed: set[str] = set()
         for name in {*commits, *epochs} - set(old):
             record = self._read(name) or {}
-            needed |= {_numbered("plans", record["plan"])}
-            needed |= {_numbered("manifests", record["manifest"])}
-        for name in [name for name in needed if name.startswith("manifests/")]:
+            needed |= {_numbered(Folder.PLANS, record["plan"])}
+            needed |= {_numbered(Folder.MANIFESTS, record["manifest"])}
+        for name in [name for name in needed if name.startswith(f"{Folder.MANIFESTS}/")]:
             needed |= {ref.name for ref in self._load(Manifest, name).files()}
-        stored = [
-            name
-            for folder in ("plans", "manifests", "segments", "ledger", "states", "blocks")
-            for name in self._files.names(folder)
-        ]
+        stored = [name for folder in _COLLECTED for name in self._files.list(folder)]
         gone = old + [name for name in stored if name not in needed]
         self._files.delete(gone)
         return len(gone)
@@ -197,11 +203,11 @@ class Epochs:
 
     def _records(self, folder: str) -> list[str]:
         """Return the names of epochs or of commits, in order; nothing else that may lie there."""
-        return [name for name in self._files.names(folder) if _RECORD.fullmatch(name)]
+        return [name for name in self._files.list(folder) if _RECORD.fullmatch(name)]
 
     def _stored(self, plan: Plan, manifest: Manifest) -> dict[str, int]:
         """Write plan and manifest unless they are the last written; return their numbers."""
-        things: dict[str, Plan | Manifest] = {"plans": plan, "manifests": manifest}
+        things: dict[str, Plan | Manifest] = {Folder.PLANS: plan, Folder.MANIFESTS: manifest}
         for folder, thing in things.items():
             if self._written.get(folder) != thing:
                 self._write(_numbered(folder, thing.version), thing.to_json())
@@ -210,8 +216,8 @@ class Epochs:
 
     def _named(self, record: dict[str, Any]) -> tuple[Plan, Manifest]:
         return (
-            self._load(Plan, _numbered("plans", record["plan"])),
-            self._load(Manifest, _numbered("manifests", record["manifest"])),
+            self._load(Plan, _numbered(Folder.PLANS, record["plan"])),
+            self._load(Manifest, _numbered(Folder.MANIFESTS, record["manifest"])),
         )
 
     def _load(self, kind: type[_Record], name: str) -> _Record:
@@ -219,7 +225,7 @@ class Epochs:
         if found is None:
             raise StoreError(
                 f"{name} is missing from {self._files.root}; the checkpoint is damaged: restore "
-                "it from a copy, or start anew with another checkpoint"
+                "it from a copy, or start again with another checkpoint"
             )
         try:
             return kind.from_json(found)
@@ -228,7 +234,7 @@ class Epochs:
 
     def _corrupt(self, name: str) -> StoreError:
         return StoreError(
-            f"{name} in {self._files.root} is corrupt; restore it from a copy, or start anew "
+            f"{name} in {self._files.root} is corrupt; restore it from a copy, or start again "
             "with another checkpoint"
         )
 

@@ -1,9 +1,9 @@
-"""A folder on any filesystem: whole files, written at once, read back checked.
+"""Files of a checkpoint on any filesystem: written as a whole, checked when read.
 
-Owns how bytes get to storage and come back. A file is never changed after it is written; a
-name appears with its full content or not at all. Local files are memory-mapped where they lie.
-Files of other filesystems (whatever pyarrow.fs knows: S3, GCS, HDFS, ...) are copied to a
-local cache when they are first mapped.
+Owns how bytes get to storage and back. A file is never changed after it is written; its name
+appears with the full content or not at all. Local files are memory-mapped in place. Files of other
+filesystems (those that pyarrow.fs supports: S3, GCS, HDFS, ...) are copied to a local cache when
+they are first mapped. Used by the driver and by tasks.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import os
 import tempfile
 import uuid
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -26,23 +27,38 @@ from pyarrow import fs
 
 from sparkswarm.errors import StoreError
 
-Bytes: TypeAlias = "bytes | pa.Buffer"
+Content: TypeAlias = "bytes | pa.Buffer"
+
+
+class Folder(StrEnum):
+    """Folders of a checkpoint, as they are named on disk."""
+
+    PLANS = "plans"
+    MANIFESTS = "manifests"
+    EPOCHS = "epochs"
+    COMMITS = "commits"
+    SEGMENTS = "segments"
+    LEDGER = "ledger"
+    STATES = "states"
+    BLOCKS = "blocks"
+    SOFT = "soft"
+    QUARANTINE = "quarantine"
 
 
 @dataclass(frozen=True, slots=True)
 class FileRef:
-    """A file by name, with what is needed to know that it is whole.
+    """A file, and what to check its content against.
 
     Attributes
     ----------
     name
-        Path within the store.
+        Path within the checkpoint.
     rows
-        How many queries it holds.
+        Number of queries, rows of state or points in it.
     size
-        Its bytes.
+        Bytes.
     crc
-        CRC-32 of its content.
+        CRC-32 of the content.
     """
 
     name: str
@@ -52,7 +68,7 @@ class FileRef:
 
 
 def local_path(uri: str) -> Path | None:
-    """Return the local path that a URI or a plain path stands for; None where it is elsewhere."""
+    """Return the local path of a URI or a plain path; None where it is not local."""
     parsed = urlparse(uri)
     if parsed.scheme == "file":
         return Path(unquote(parsed.path))
@@ -70,8 +86,8 @@ class Files:
     root
         A local path, or a URI that pyarrow.fs understands.
     cache
-        Where copies of remote files go; by default a folder of this user's in the system's
-        temporary folder. Without meaning for local roots.
+        Folder for copies of remote files; by default one of this user in the system's temporary
+        folder. Not used for local roots.
     """
 
     root: str
@@ -87,7 +103,8 @@ class Files:
             system, path = fs.FileSystem.from_uri(self.root)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StoreError(
-                f"cannot open {self.root}: {error}; use a local path or a URI that pyarrow.fs knows"
+                f"cannot open {self.root}: {error}; use a local path or a URI "
+                "that pyarrow.fs supports"
             ) from error
         return system, path.rstrip("/")
 
@@ -95,18 +112,19 @@ class Files:
         return {"root": self.root, "cache": self.cache}
 
     def path(self, name: str) -> Path:
-        """Return where a file of a local root lies."""
+        """Return the path of a file of a local root."""
         root = local_path(self.root)
-        assert root is not None
+        if root is None:
+            raise StoreError(f"{self.root} is not a local folder")
         return root / name
 
     # -- writing ---------------------------------------------------------------------------
 
-    def write(self, name: str, content: Bytes, rows: int = 0, durable: bool = True) -> FileRef:
+    def write(self, name: str, content: Content, rows: int = 0, durable: bool = True) -> FileRef:
         """Write a whole file; when this returns, it survives a crash of the machine.
 
-        Whoever reads the name meanwhile gets the old content or the new, never a mixture.
-        With ``durable=False`` a crash of the machine may take it, at less cost.
+        Concurrent readers of the name get either the old content or the new. With
+        ``durable=False`` writing is cheaper, and a crash of the machine may lose the file.
         """
         data = pa.py_buffer(content)
         if self._remote is None:
@@ -117,16 +135,16 @@ class Files:
 
     def _write_local(self, path: Path, data: pa.Buffer, durable: bool) -> None:
         _make_folder(path.parent)
-        half = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
-            with open(half, "wb") as file:
+            with open(temporary, "wb") as file:
                 file.write(data)
                 if durable:
                     file.flush()
                     os.fsync(file.fileno())
-            os.replace(half, path)
+            os.replace(temporary, path)
         except BaseException:
-            half.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
         if durable:
             _sync_folder(path.parent)
@@ -135,18 +153,18 @@ class Files:
         path = f"{root}/{name}"
         folder = path.rsplit("/", 1)[0]
         system.create_dir(folder, recursive=True)
-        half = f"{folder}/.{uuid.uuid4().hex}"
+        temporary = f"{folder}/.{uuid.uuid4().hex}"
         try:
-            with system.open_output_stream(half) as stream:
+            with system.open_output_stream(temporary) as stream:
                 stream.write(data)
-            system.move(half, path)
+            system.move(temporary, path)
         except BaseException:
             with suppress(OSError):
-                system.delete_file(half)
+                system.delete_file(temporary)
             raise
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete files; those that are not there are no error."""
+        """Delete files; missing ones are ignored."""
         for name in names:
             if self._remote is None:
                 self.path(name).unlink(missing_ok=True)
@@ -158,8 +176,8 @@ class Files:
 
     # -- reading ---------------------------------------------------------------------------
 
-    def names(self, folder: str) -> list[str]:
-        """Return the names of the whole files in a folder, sorted; none if there is no folder."""
+    def list(self, folder: str) -> Sequence[str]:
+        """Return the sorted names of the files in a folder; none if there is no folder."""
         if self._remote is None:
             path = self.path(folder)
             entries = os.scandir(path) if path.is_dir() else ()
@@ -171,7 +189,7 @@ class Files:
         return sorted(f"{folder}/{name}" for name in found if not name.startswith("."))
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if there is no such file."""
+        """Return the content of a file; None if it does not exist."""
         try:
             if self._remote is None:
                 return self.path(name).read_bytes()
@@ -181,7 +199,7 @@ class Files:
         except FileNotFoundError:
             return None
 
-    def map(self, ref: FileRef) -> pa.Buffer:
+    def mmap(self, ref: FileRef) -> pa.Buffer:
         """Return the content of a file, memory-mapped and checked.
 
         Raises
@@ -193,26 +211,26 @@ class Files:
             buffer = self._mapped(ref)
             crc = zlib.crc32(buffer)
             if (buffer.size, crc) != (ref.size, ref.crc) and self._remote is not None:
-                # It may be the copy that is damaged.
-                buffer = self._mapped(ref, anew=True)
+                # The local copy may be damaged.
+                buffer = self._mapped(ref, refetch=True)
                 crc = zlib.crc32(buffer)
         except FileNotFoundError as error:
             raise StoreError(
                 f"{ref.name} is missing from {self.root}; the checkpoint is damaged: restore it "
-                "from a copy, or start anew with another checkpoint"
+                "from a copy, or start again with another checkpoint"
             ) from error
         if (buffer.size, crc) != (ref.size, ref.crc):
             if self._remote is not None:
                 self._cached(ref.name).unlink(missing_ok=True)
             raise StoreError(
                 f"{ref.name} in {self.root} is corrupt: {buffer.size} bytes with checksum {crc}, "
-                f"should be {ref.size} with {ref.crc}; restore it from a copy, or start anew "
+                f"should be {ref.size} with {ref.crc}; restore it from a copy, or start again "
                 "with another checkpoint"
             )
         return buffer
 
-    def _mapped(self, ref: FileRef, anew: bool = False) -> pa.Buffer:
-        path = self.path(ref.name) if self._remote is None else self._fetched(ref, anew)
+    def _mapped(self, ref: FileRef, refetch: bool = False) -> pa.Buffer:
+        path = self.path(ref.name) if self._remote is None else self._fetched(ref, refetch)
         # The buffer keeps the mapping alive, so the file may be deleted while in use.
         with pa.memory_map(str(path)) as file:
             return file.read_buffer()
@@ -220,10 +238,10 @@ class Files:
     def _cached(self, name: str) -> Path:
         return Path(self.cache) / sha256(self.root.encode()).hexdigest()[:16] / name
 
-    def _fetched(self, ref: FileRef, anew: bool) -> Path:
-        """Return a local copy, fetching it first if need be, or in any case."""
+    def _fetched(self, ref: FileRef, refetch: bool) -> Path:
+        """Return a local copy, fetched if it is missing or ``refetch`` is set."""
         path = self._cached(ref.name)
-        if anew or not path.exists() or path.stat().st_size != ref.size:
+        if refetch or not path.exists() or path.stat().st_size != ref.size:
             content = self.read(ref.name)
             if content is None:
                 raise FileNotFoundError(ref.name)
@@ -232,7 +250,7 @@ class Files:
 
 
 def _make_folder(path: Path) -> None:
-    """Make a folder, and those above it, such that they survive a crash of the machine."""
+    """Make a folder and its parents so that they survive a crash of the machine."""
     if not path.is_dir():
         _make_folder(path.parent)
         path.mkdir(exist_ok=True)

@@ -4,10 +4,11 @@ Owns the answer to "is this id registered, and which rectangle must be taken out
 bucket of ids. An operation that unregisters or moves a query says nothing about where the
 query was; the ledger knows, so only the partitions that hold the query hear of it.
 
-It keeps no details of queries: an operation that registers or updates one brings them.
+It keeps no attributes of queries: an operation that registers or updates one brings them.
 
 A bucket is a base, sorted by id, and a small delta of what changed since, rewritten with each
-change; when the delta has grown, both become the next base.
+change; when the delta has grown, both become the next base. Runs in the task of a bucket, once per
+batch with operations; each attempt writes its own files.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from sparkswarm.compiled import LongArray, compiled, hash64
-from sparkswarm.store.queries import NEVER, Op, Operations, Queries, find
+from sparkswarm.compiled import BoolArray, ByteArray, IntArray, LongArray, compiled, hash64
+from sparkswarm.store.formats import arrays_from_bytes, arrays_to_bytes
+from sparkswarm.store.queries import NEVER, Op, Operations, Queries, positions_of
+
+VERSION = 1
 
 DELTA_SHARE = 0.125
-"""A delta may have this share of its base's rows before both are written anew ..."""
+"""A delta may have this share of its base's rows before both become the next base."""
 DELTA_LEAST = 1024
-"""... and may always have this many."""
+"""A delta may always have this many rows."""
 
 
 class LedgerFault(IntEnum):
-    """Why the ledger refuses an operation."""
+    """Why the ledger rejects an operation."""
 
     NONE = 0
     DUPLICATE = 1
@@ -39,16 +44,29 @@ class Bucket(NamedTuple):
     """Part of a ledger: queries sorted by id, and which of them are registered."""
 
     queries: Queries
-    registered: npt.NDArray[np.uint8]
+    registered: ByteArray
 
     @classmethod
     def empty(cls) -> Bucket:
-        """Return a bucket in which nothing was ever registered."""
-        return cls(Queries.none(), np.empty(0, np.uint8))
+        """Return a bucket without queries."""
+        return cls(Queries.empty(), np.empty(0, np.uint8))
+
+    def to_bytes(self) -> pa.Buffer:
+        """Return the content of its file."""
+        queries = self.queries
+        arrays = {"ids": queries.ids, "boxes": queries.boxes, "expires": queries.expires}
+        return arrays_to_bytes({**arrays, "registered": self.registered}, VERSION)
+
+    @classmethod
+    def from_bytes(cls, content: pa.Buffer) -> Bucket:
+        """Read what :meth:`to_bytes` returned."""
+        arrays = arrays_from_bytes(content, VERSION)
+        queries = Queries(arrays["ids"], arrays["boxes"], arrays["expires"])
+        return cls(queries, arrays["registered"])
 
 
-class Settled(NamedTuple):
-    """What became of a batch of operations.
+class LedgerUpdate(NamedTuple):
+    """The outcome of a batch of operations.
 
     Attributes
     ----------
@@ -59,22 +77,22 @@ class Settled(NamedTuple):
     added
         Queries to put into their partitions.
     base, delta
-        The bucket from now on; ``base`` is None where it is unchanged.
+        The new bucket; ``base`` is None where it is unchanged.
     """
 
-    fault: npt.NDArray[np.uint8]
+    fault: ByteArray
     removed: Queries
     added: Queries
     base: Bucket | None
     delta: Bucket
 
 
-def settle(
+def apply_operations(
     base: Bucket, delta: Bucket, operations: Operations, now: int, purge_before: int
-) -> Settled:
+) -> LedgerUpdate:
     """Apply operations to a bucket, one query at a time in their order.
 
-    Registering what is registered, and updating or unregistering what is not, is refused.
+    Registering what is registered, and updating or unregistering what is not, is rejected.
     A query that expired at ``now`` or before is not registered any more. One that expired
     before ``purge_before`` is forgotten when the base is next written.
     """
@@ -91,25 +109,23 @@ def settle(
     kept = np.isin(delta.queries.ids, ids[changed], invert=True)
     gone = ids[(last == _UNREGISTERED) & in_base]
     blank = Queries(gone, np.zeros((len(gone), 4)), np.full(len(gone), NEVER))
-    queries = Queries.joined([delta.queries.take(kept), added.without_details(), blank])
+    queries = Queries.concat([delta.queries.take(kept), added.without_attributes(), blank])
     registered = np.concatenate(
         [delta.registered[kept], np.ones(len(added.ids), np.uint8), np.zeros(len(gone), np.uint8)]
     )
     by_id = np.argsort(queries.ids, kind="stable")
     new = Bucket(queries.take(by_id), registered[by_id])
     if len(new.queries.ids) <= max(DELTA_LEAST, DELTA_SHARE * len(base.queries.ids)):
-        return Settled(fault, removed, added, None, new)
-    return Settled(fault, removed, added, _merged(base, new, purge_before), Bucket.empty())
+        return LedgerUpdate(fault, removed, added, None, new)
+    return LedgerUpdate(fault, removed, added, _merged(base, new, purge_before), Bucket.empty())
 
 
-def _looked_up(
-    base: Bucket, delta: Bucket, ids: LongArray
-) -> tuple[Queries, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def _looked_up(base: Bucket, delta: Bucket, ids: LongArray) -> tuple[Queries, BoolArray, BoolArray]:
     """Return what is known of ``ids``, whether each is there, and whether the base has it."""
     old = Queries(ids, np.zeros((len(ids), 4)), np.full(len(ids), NEVER))
     present = np.zeros(len(ids), dtype=bool)
-    in_base = find(base.queries.ids, ids)
-    for bucket, found in ((base, in_base), (delta, find(delta.queries.ids, ids))):
+    in_base = positions_of(ids, base.queries.ids)
+    for bucket, found in ((base, in_base), (delta, positions_of(ids, delta.queries.ids))):
         here, at = found >= 0, found[found >= 0]
         old.boxes[here] = bucket.queries.boxes[at]
         old.expires[here] = bucket.queries.expires[at]
@@ -119,9 +135,9 @@ def _looked_up(
 
 def _merged(base: Bucket, delta: Bucket, purge_before: int) -> Bucket:
     untouched = np.ones(len(base.queries.ids), dtype=bool)
-    found = find(base.queries.ids, delta.queries.ids)
+    found = positions_of(delta.queries.ids, base.queries.ids)
     untouched[found[found >= 0]] = False
-    queries = Queries.joined(
+    queries = Queries.concat(
         [base.queries.take(untouched), delta.queries.take(delta.registered == 1)]
     )
     queries = queries.take(queries.expires >= purge_before)
@@ -137,8 +153,8 @@ _DUPLICATE, _UNKNOWN = int(LedgerFault.DUPLICATE), int(LedgerFault.UNKNOWN)
 
 @compiled
 def _settle(
-    order: LongArray, starts: LongArray, op: npt.NDArray[np.int8], alive: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.uint8], LongArray]:
+    order: LongArray, starts: LongArray, op: npt.NDArray[np.int8], alive: BoolArray
+) -> tuple[ByteArray, LongArray]:
     """Return each operation's fault, and for each id the operation that prevails."""
     fault = np.zeros(len(order), dtype=np.uint8)
     last = np.full(len(alive), _UNCHANGED, dtype=np.int64)
@@ -156,13 +172,13 @@ def _settle(
     return fault, last
 
 
-def bucket_of(ids: LongArray, buckets: int) -> npt.NDArray[np.int32]:
+def bucket_of(ids: LongArray, buckets: int) -> IntArray:
     """Return the bucket of each id: a hash that spreads any pattern of ids evenly."""
     return _bucket_of(np.ascontiguousarray(ids, dtype=np.int64), buckets)
 
 
 @compiled
-def _bucket_of(ids: LongArray, buckets: int) -> npt.NDArray[np.int32]:
+def _bucket_of(ids: LongArray, buckets: int) -> IntArray:
     result = np.empty(len(ids), dtype=np.int32)
     for i in range(len(ids)):
         result[i] = np.int32(hash64(np.uint64(ids[i])) % np.uint64(buckets))

@@ -17,9 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkswarm.store.files import Files
+from sparkswarm.store.files import Files, Folder
 
-FOLDER = "quarantine"
 SCHEMA = pa.schema([("kind", pa.string()), ("reason", pa.string()), ("row", pa.string())])
 SPARK_SCHEMA = "kind STRING, reason STRING, row STRING"
 
@@ -77,7 +76,7 @@ def _shown(value: Any) -> str:
 
 def folder_of(batch: int) -> str:
     """Return the folder of a batch's bad rows."""
-    return f"{FOLDER}/batch_id={batch}"
+    return f"{Folder.QUARANTINE}/batch_id={batch}"
 
 
 def first_reason(

@@ -1,4 +1,4 @@
-"""Continuous queries as columns, and the operations on them."""
+"""Queries and operations as columns, and the names of the columns in which they travel."""
 
 from __future__ import annotations
 
@@ -43,61 +43,58 @@ class Queries(NamedTuple):
     Attributes
     ----------
     ids
-        Their ids, distinct.
+        Distinct ids.
     boxes
         min_x, min_y, max_x, max_y of each, edges included.
     expires
-        Microseconds since 1970; a query matches what happens before. NEVER where it stays.
-    details
-        What an application wants to know of each beyond that, as bytes or null. None where the
-        application wants nothing.
+        Microseconds since 1970; a query matches points before this time. NEVER if it stays.
+    attributes
+        The application's columns of each query, as JSON or null. None where the application has
+        no columns.
     """
 
     ids: LongArray
     boxes: FloatArray
     expires: LongArray
-    details: pa.LargeBinaryArray | None = None
+    attributes: pa.LargeBinaryArray | None = None
 
     @classmethod
-    def none(cls) -> Queries:
-        """Return no queries at all."""
+    def empty(cls) -> Queries:
+        """Return no queries."""
         return cls(np.empty(0, np.int64), np.empty((0, 4)), np.empty(0, np.int64))
 
     @classmethod
-    def joined(cls, parts: list[Queries]) -> Queries:
-        """Put several lots one after another."""
-        arrays = [(part.ids, part.boxes, part.expires) for part in (cls.none(), *parts)]
+    def concat(cls, parts: list[Queries]) -> Queries:
+        """Return the queries of all parts in order."""
+        arrays = [(part.ids, part.boxes, part.expires) for part in (cls.empty(), *parts)]
         ids, boxes, expires = map(np.concatenate, zip(*arrays, strict=True))
-        return cls(ids, boxes, expires, _joined_details(parts))
+        return cls(ids, boxes, expires, _concat_attributes(parts))
 
-    def take(self, which: npt.NDArray[Any]) -> Queries:
-        """Return the chosen queries, by index or by mask."""
-        details = self.details
-        if details is not None:
-            details = details.take(
-                pa.array(np.flatnonzero(which) if which.dtype == bool else which)
-            )
-        return Queries(self.ids[which], self.boxes[which], self.expires[which], details)
+    def take(self, rows: npt.NDArray[Any]) -> Queries:
+        """Return the chosen queries, by position or by mask."""
+        attributes = self.attributes
+        if attributes is not None:
+            chosen = np.flatnonzero(rows) if rows.dtype == bool else rows
+            attributes = attributes.take(pa.array(chosen))
+        return Queries(self.ids[rows], self.boxes[rows], self.expires[rows], attributes)
 
-    def without_details(self) -> Queries:
-        """Return the same queries as they are to those who need no details."""
-        return self._replace(details=None)
+    def without_attributes(self) -> Queries:
+        """Return the same queries without the application's columns."""
+        return self._replace(attributes=None)
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all but the details by name."""
-        return {"ids": self.ids, "boxes": self.boxes, "expires": self.expires}
-
-    def placed(self, grid: Grid) -> QueryCells:
-        """Return the cells of each."""
+    def cells(self, grid: Grid) -> QueryCells:
+        """Return the cells that each query overlaps."""
         return grid.place_queries(*np.ascontiguousarray(self.boxes.T))
 
 
-def _joined_details(parts: list[Queries]) -> pa.LargeBinaryArray | None:
-    if all(part.details is None for part in parts):
+def _concat_attributes(parts: list[Queries]) -> pa.LargeBinaryArray | None:
+    if all(part.attributes is None for part in parts):
         return None
     return pa.concat_arrays(
         [
-            pa.nulls(len(part.ids), pa.large_binary()) if part.details is None else part.details
+            pa.nulls(len(part.ids), pa.large_binary())
+            if part.attributes is None
+            else part.attributes
             for part in parts
         ]
     )
@@ -109,9 +106,9 @@ class Operations(NamedTuple):
     Attributes
     ----------
     op
-        What each does, an :class:`Op`.
+        An :class:`Op` each.
     queries
-        The query that each concerns; the rectangle has no meaning for UNREGISTER.
+        The query of each operation; for UNREGISTER only its id has a meaning.
     order
         Operations on one query take effect in this order.
     """
@@ -121,10 +118,9 @@ class Operations(NamedTuple):
     order: LongArray
 
 
-def find(sorted_ids: LongArray, ids: LongArray) -> LongArray:
-    """Return the position of each of ``ids`` in ``sorted_ids``, -1 where it is not there."""
-    at = np.searchsorted(sorted_ids, ids)
+def positions_of(ids: LongArray, sorted_ids: LongArray) -> LongArray:
+    """Return the position of each of ``ids`` in ``sorted_ids``, -1 where it is absent."""
     if not len(sorted_ids):
         return np.full(len(ids), -1, dtype=np.int64)
-    inside = np.minimum(at, len(sorted_ids) - 1)
-    return np.where(sorted_ids[inside] == ids, inside, -1).astype(np.int64)
+    found = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
+    return np.where(sorted_ids[found] == ids, found, -1).astype(np.int64)

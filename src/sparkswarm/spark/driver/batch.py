@@ -110,7 +110,7 @@ class Batches:
         clock = Stopwatch()
         epoch, commit = self._epoch(number)
         briefing = self._briefing(epoch, commit, sinks)
-        self._files.delete(self._files.names(folder_of(number)))
+        self._files.delete(self._files.list(folder_of(number)))
         clock.lap("plan")
 
         has_operations = self._form.has_operations or sinks is None

@@ -20,7 +20,7 @@ from sparkswarm.spark.driver.planner import Planner
 from sparkswarm.spark.sinks import Sink
 from sparkswarm.spark.task_input import Reports, batch_prefix
 from sparkswarm.store.epochs import INITIAL, Commit, Epochs
-from sparkswarm.store.files import Files, local_path
+from sparkswarm.store.files import Files, Folder, local_path
 from sparkswarm.store.quarantine import SPARK_SCHEMA, folder_of
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Run:
     ) -> None:
         """Make the run's first commit if there is none, with the queries to preload."""
         self.epochs.collect_garbage()
-        self.files.delete(self.files.names("soft"))
+        self.files.delete(self.files.list(Folder.SOFT))
         if self.epochs.last_commit() is None:
             if preload is None:
                 plan, manifest = self.planner.first()
@@ -100,8 +100,8 @@ class Run:
         if number % CLEAN_EVERY == 0:
             self.epochs.collect_garbage()
             # The next batch needs what this one left.
-            this = batch_prefix("soft", number)
-            self.files.delete(n for n in self.files.names("soft") if n < this)
+            this = batch_prefix(Folder.SOFT, number)
+            self.files.delete(n for n in self.files.list(Folder.SOFT) if n < this)
         logger.info(
             "batch %d: %d points, %d results in %.3f s, balance %.2f",
             number, progress.points, progress.matches, progress.seconds, progress.balance,

@@ -7,7 +7,7 @@ partitions move, split or merge, they inherit the blocks of those before them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,8 @@ from sparkswarm.apps.bound import block_column
 from sparkswarm.geometry import CellRect
 from sparkswarm.spark.task_input import ExecutorReport, WrittenBlock
 from sparkswarm.spark.tasks.context import Desk
-from sparkswarm.store.blocks import Block, BlockMeta
-from sparkswarm.store.files import FileRef
+from sparkswarm.store.blocks import Block, BlockMeta, blocks_to_bytes
+from sparkswarm.store.files import FileRef, Folder
 from sparkswarm.store.manifest import BlockRef
 from sparkswarm.store.queries import PLAIN_NAMES, TIME
 from sparkswarm.window.compaction import choose_compaction, compact
@@ -63,8 +63,7 @@ class Keeper:
                     parts = [(at.block(kept[i]), kept[i].cells) for i in group]
                     found.append((partition.id, compact(parts, at.grid, at.window_begins), group))
         cells_of = {p.id: p.cells for p in epoch.plan.partitions}
-        written = [block.points for _, block, _ in found if block]
-        places = iter(at.write_tables("blocks", f"e{self._executor}", written))
+        places = self._write([block for _, block, _ in found if block])
         return tuple(
             WrittenBlock(
                 key,
@@ -73,6 +72,14 @@ class Keeper:
             )
             for key, block, group in found
         )
+
+    def _write(self, blocks: list[Block]) -> Iterator[tuple[FileRef, int]]:
+        if blocks:
+            content, offsets = blocks_to_bytes(blocks)
+            name = self._at.name_file(Folder.BLOCKS, f"e{self._executor}")
+            rows = sum(block.meta.rows for block in blocks)
+            file = self._at.briefing.files.write(name, content, rows)
+            yield from ((file, offset) for offset in offsets)
 
     def _named(self, points: pa.Table) -> pa.Table:
         if TIME not in points.column_names:

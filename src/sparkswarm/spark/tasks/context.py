@@ -10,7 +10,7 @@ import gc
 import pickle
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,21 +26,11 @@ from sparkswarm.policies.policy import Policy, make_policy
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.statistics import Statistics
 from sparkswarm.spark.task_input import Briefing, batch_prefix
-from sparkswarm.store import tables
 from sparkswarm.store.blocks import Block
 from sparkswarm.store.files import FileRef
+from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
 from sparkswarm.store.manifest import BlockRef
-from sparkswarm.store.segments import (
-    NO_BASE,
-    NO_DELTA,
-    Base,
-    Delta,
-    Stored,
-    live_queries,
-    queries_of,
-)
-
-_File = TypeVar("_File", Base, Delta)
+from sparkswarm.store.segments import Segment, SegmentCache, live_queries
 
 
 class Desk:
@@ -58,21 +48,18 @@ class Desk:
         self.index: GlobalIndex = (
             former.index if former and same else GlobalIndex(briefing.epoch.plan)
         )
-        self._pieces: dict[int, list[Stored]] = {}
-        self._dead: dict[FileRef, npt.NDArray[np.uint8]] = {}
-        self._mapped: dict[FileRef, Base | Delta] = {}
+        self._segments = SegmentCache(briefing.files)
         self._tables: dict[FileRef, pa.Buffer] = {}
         self._blocks: dict[tuple[FileRef, int], Block] = {}
-        self._built: dict[FileRef, Any] = {}
         self._places: dict[tuple[int, int], tuple[RangeIndex, RangeIndex]] = {}
         if former and former.briefing.files == briefing.files:
             named = briefing.epoch.manifest.files()
-            self._mapped = {ref: kept for ref, kept in former._mapped.items() if ref in named}
-            self._dead = {ref: mask for ref, mask in former._dead.items() if ref in named}
+            self._segments = former._segments
+            self._segments.retain(named)
+            if former.briefing.application != briefing.application:
+                self._segments.drop_built()
             self._tables = {ref: kept for ref, kept in former._tables.items() if ref in named}
             self._blocks = {key: kept for key, kept in former._blocks.items() if key[0] in named}
-            if former.briefing.application == briefing.application:
-                self._built = {ref: made for ref, made in former._built.items() if ref in named}
 
     @cached_property
     def slot_of(self) -> npt.NDArray[np.int32]:
@@ -99,38 +86,20 @@ class Desk:
         begin = batch_prefix(folder, self.briefing.epoch.batch)
         return f"{begin}-{name}-{self.briefing.attempt}-{attempt}.arrow"
 
-    def pieces(self, partition_id: int) -> list[Stored]:
+    def pieces(self, partition_id: int) -> list[Segment]:
         """Return what is stored of a partition."""
-        if partition_id not in self._pieces:
-            self._pieces[partition_id] = [
-                Stored(
-                    piece.cells,
-                    self._opened(piece.files.base, Base, NO_BASE),
-                    self._opened(piece.files.delta, Delta, NO_DELTA),
-                )
-                for piece in self.briefing.epoch.manifest.partitions[partition_id]
-            ]
-        return self._pieces[partition_id]
+        return list(map(self._segments.open, self.briefing.epoch.manifest.partitions[partition_id]))
 
     def dead(self, partition_id: int, number: int) -> npt.NDArray[np.uint8]:
         """Return which queries of a piece's base are dead."""
-        files = self.briefing.epoch.manifest.partitions[partition_id][number].files
-        if files.delta is None:
-            return _NONE_DEAD
-        if files.delta not in self._dead:
-            self._dead[files.delta] = self.pieces(partition_id)[number].dead_mask()
-        return self._dead[files.delta]
+        return self._segments.removed(self.briefing.epoch.manifest.partitions[partition_id][number])
 
     def built(
         self, application: BoundApplication, partition_id: int, number: int
     ) -> tuple[Any, Any]:
         """Return what an application made of a piece's base and of its delta."""
-        files = self.briefing.epoch.manifest.partitions[partition_id][number].files
-        piece = self.pieces(partition_id)[number]
-        return (
-            self._made(application, files.base, piece.base),
-            self._made(application, files.delta, piece.delta),
-        )
+        ref = self.briefing.epoch.manifest.partitions[partition_id][number]
+        return self._segments.built(ref, lambda queries: application.build(queries, self.grid))
 
     def places(self, partition_id: int, number: int) -> tuple[RangeIndex, RangeIndex]:
         """Return a piece's base and delta that find queries by place, base first, not by id."""
@@ -145,37 +114,27 @@ class Desk:
             )
         return self._places[key]
 
-    def _made(
-        self, application: BoundApplication, ref: FileRef | None, stored: Base | Delta
-    ) -> Any:
-        if ref is None or not len(stored.index.ids):
-            return None
-        if ref not in self._built:
-            self._built[ref] = application.build(queries_of(stored), self.grid)
-        return self._built[ref]
-
     def write_tables(
         self, folder: str, name: str, some: Sequence[pa.Table]
     ) -> list[tuple[FileRef, int]]:
         """Write tables, if there are any, into one file; return where each of them is."""
         if not some:
             return []
-        content, begins = tables.pack(some)
+        content, begins = tables_to_bytes(some)
         rows = sum(table.num_rows for table in some)
         ref = self.briefing.files.write(self.name_file(folder, name), content, rows)
         return [(ref, begin) for begin in begins]
 
-    def table(self, ref: FileRef, begin: int) -> pa.Table:
-        """Return one of the tables of a file."""
+    def _content(self, ref: FileRef) -> pa.Buffer:
         if ref not in self._tables:
-            self._tables[ref] = self.briefing.files.map(ref)
-        return tables.unpack(self._tables[ref], begin)
+            self._tables[ref] = self.briefing.files.mmap(ref)
+        return self._tables[ref]
 
     def block(self, kept: BlockRef) -> Block:
         """Return a block of recent points."""
         key = kept.file, kept.offset
         if key not in self._blocks:
-            self._blocks[key] = Block(self.table(*key), kept.meta)
+            self._blocks[key] = Block.from_bytes(self._content(kept.file), kept.offset, kept.meta)
         return self._blocks[key]
 
     def states(self, partition_id: int) -> list[pa.Table]:
@@ -183,7 +142,7 @@ class Desk:
         return [
             table.filter(self.at_home(table, state.cells))
             for state in self.briefing.epoch.manifest.states.get(partition_id, ())
-            for table in [self.table(state.file, state.offset)]
+            for table in [table_from_bytes(self._content(state.file), state.offset)]
         ]
 
     def at_home(self, state: pa.Table, cells: CellRect) -> pa.BooleanArray:
@@ -208,19 +167,12 @@ class Desk:
     def queries_under(self, cells: CellRect) -> QueryCells:
         """Return the queries of some cells, clipped to them."""
         pieces = [
-            Stored(piece.cells.intersection(cells), piece.base, piece.delta)
+            Segment(piece.cells.intersection(cells), piece.base, piece.delta)
             for partition in self.index.overlap(cells)
             for piece in self.pieces(partition.id)
             if piece.cells.overlaps(cells)
         ]
-        return live_queries(pieces, self.grid).placed(self.grid).clipped(cells)
-
-    def _opened(self, ref: FileRef | None, kind: type[_File], nothing: _File) -> _File:
-        if ref is None:
-            return nothing
-        if ref not in self._mapped:
-            self._mapped[ref] = kind.from_bytes(self.briefing.files.map(ref))
-        return cast(_File, self._mapped[ref])
+        return live_queries(pieces, self.grid).cells(self.grid).clipped(cells)
 
 
 def _warm_up() -> None:
@@ -232,7 +184,6 @@ def _warm_up() -> None:
     Statistics(CellRect(0, 0, 1, 1)).collect_points(cell, cell, np.zeros(1))
 
 
-_NONE_DEAD = np.empty(0, np.uint8)
 _desks: dict[str, tuple[bytes, Desk]] = {}
 _frozen = False
 

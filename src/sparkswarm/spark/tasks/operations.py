@@ -40,9 +40,9 @@ from sparkswarm.spark.tasks.packing import (
     parcels,
     to_bytes,
 )
-from sparkswarm.store.arrays import pack, unpack
-from sparkswarm.store.files import FileRef
-from sparkswarm.store.ledger import Bucket, LedgerFault, bucket_of, settle
+from sparkswarm.store import ledger as ledgers
+from sparkswarm.store.files import FileRef, Folder
+from sparkswarm.store.ledger import Bucket, LedgerFault, bucket_of
 from sparkswarm.store.manifest import Manifest, SegmentFiles, SegmentRef, StateRef
 from sparkswarm.store.quarantine import (
     BACKWARDS,
@@ -67,7 +67,8 @@ from sparkswarm.store.queries import (
     Operations,
     Queries,
 )
-from sparkswarm.store.segments import Base, changed
+from sparkswarm.store.segments import Base, apply_changes
+from sparkswarm.store.statistics import QueryChanges
 
 NAMES = {name: name for name in (*OPERATION_COLUMNS, DETAILS)}
 CODES = {"register": Op.REGISTER, "update": Op.UPDATE, "unregister": Op.UNREGISTER}
@@ -216,7 +217,7 @@ def _settle_task(briefing: bytes, reports: Accumulator[list[Report]]) -> Task:
         table = from_bytes(v.as_buffer() for batch in received for v in batch.column("rows"))
         operations = _operations(table.combine_chunks())
         files = at.briefing.epoch.manifest.ledger[number]
-        settled = settle(
+        settled = ledgers.apply_operations(
             _bucket(at, files.base), _bucket(at, files.delta),
             operations, at.briefing.epoch.clock, at.briefing.purge_before,
         )  # fmt: skip
@@ -234,8 +235,8 @@ def _settle_task(briefing: bytes, reports: Accumulator[list[Report]]) -> Task:
         reports.add([LedgerReport(batch, number, quarantine.faults())])
         base = files.base
         if settled.base is not None:
-            base = _write(at, "ledger", f"b{number}-base", settled.base)
-        delta = _write(at, "ledger", f"b{number}-delta", settled.delta)
+            base = _write(at, Folder.LEDGER, f"b{number}-base", settled.base)
+        delta = _write(at, Folder.LEDGER, f"b{number}-delta", settled.delta)
         said = {"base": _ref(base), "delta": _ref(delta)}
         yield parcels([(SAID, 0, json.dumps([LEDGER, number, said]).encode())])
         yield parcels(_effects(at, settled.removed, settled.added))
@@ -246,24 +247,21 @@ def _settle_task(briefing: bytes, reports: Accumulator[list[Report]]) -> Task:
 def _bucket(at: Desk, ref: FileRef | None) -> Bucket:
     if ref is None:
         return Bucket.empty()
-    arrays, _ = unpack(at.briefing.files.map(ref))
-    registered = arrays.pop("registered")
-    return Bucket(Queries(**arrays), registered)
+    return Bucket.from_bytes(at.briefing.files.mmap(ref))
 
 
 def _write(at: Desk, folder: str, name: str, bucket: Bucket) -> FileRef | None:
     rows = len(bucket.queries.ids)
     if not rows:
         return None
-    content = pack({**bucket.queries.arrays(), "registered": bucket.registered})
-    return at.briefing.files.write(at.name_file(folder, name), content, rows)
+    return at.briefing.files.write(at.name_file(folder, name), bucket.to_bytes(), rows)
 
 
 def _effects(at: Desk, removed: Queries, added: Queries) -> Iterator[Parcel]:
     """Yield what each executor's partitions must take out and put in."""
-    queries = Queries.joined([removed, added])
+    queries = Queries.concat([removed, added])
     is_added = np.arange(len(queries.ids)) >= len(removed.ids)
-    start, partition = at.index.overlaps(queries.placed(at.grid))
+    start, partition = at.index.overlaps(queries.cells(at.grid))
     which = np.repeat(np.arange(len(start) - 1), np.diff(start))
     writer = at.first_owner(partition)
     chosen = queries.take(which)
@@ -279,7 +277,7 @@ def _effects(at: Desk, removed: Queries, added: Queries) -> Iterator[Parcel]:
     application = at.briefing.application
     if application and len(application.query_schema):
         nothing = pa.nulls(len(chosen.ids), pa.large_binary())
-        details = nothing if chosen.details is None else chosen.details
+        details = nothing if chosen.attributes is None else chosen.attributes
         table = table.append_column(DETAILS, details)
     for m in np.unique(writer):
         yield EFFECT, int(m), to_bytes(table.filter(pa.array(writer == m)))
@@ -332,23 +330,19 @@ def _write_partitions(at: Desk, effects: pa.Table) -> list[tuple[str, int, str]]
         added = queries.take(rows[is_added[rows]])
         said.append(_write_partition(at, by_id[key], removed, added))
         said += _forget(at, key, np.union1d(removed, added.ids))
-    cells = queries.placed(at.grid)
-    content = pack({"partition": partition, "added": is_added.view(np.uint8), **_edges(cells)})
-    news = at.briefing.files.write(at.name_file("soft", "news"), content, durable=False)
+    cells = queries.cells(at.grid)
+    content = QueryChanges(partition=partition, added=is_added, cells=cells).to_bytes()
+    news = at.briefing.files.write(at.name_file(Folder.SOFT, "news"), content, durable=False)
     return [*said, (NEWS, 0, json.dumps(_ref(news)))]
-
-
-def _edges(cells: Any) -> dict[str, npt.NDArray[np.int32]]:
-    return {name: getattr(cells, name) for name in cells._fields if name != "fault"}
 
 
 def _write_partition(
     at: Desk, partition: Partition, removed: npt.NDArray[np.int64], added: Queries
 ) -> tuple[str, int, str]:
     pieces = at.pieces(partition.id)
-    new = changed(pieces, at.grid, partition.cells, removed, added, at.briefing.purge_before)
+    new = apply_changes(pieces, at.grid, partition.cells, removed, added, at.briefing.purge_before)
     kind = "base" if isinstance(new, Base) else "delta"
-    name = at.name_file("segments", f"p{partition.id}-{kind}")
+    name = at.name_file(Folder.SEGMENTS, f"p{partition.id}-{kind}")
     ref = at.briefing.files.write(name, new.to_bytes(), len(new.index.ids))
     # A delta is one of the only piece's base; a base replaces all pieces.
     kept = at.briefing.epoch.manifest.partitions[partition.id][0].files.base
@@ -371,7 +365,7 @@ def _forget(at: Desk, partition_id: int, ids: npt.NDArray[np.int64]) -> list[tup
             said.append([list(state.cells), None, 0, state.due])
     if len(said) == len(states) and not written:
         return []
-    places = at.write_tables("states", f"p{partition_id}", [table for _, table in written])
+    places = at.write_tables(Folder.STATES, f"p{partition_id}", [table for _, table in written])
     for (i, _), (ref, begin) in zip(written, places, strict=True):
         said[i][1:3] = _ref(ref), begin
     return [(STATE, partition_id, json.dumps(said))]

@@ -22,6 +22,7 @@ from sparkswarm.protocol.partition import Partition
 from sparkswarm.spark.task_input import Report, StateReport
 from sparkswarm.spark.tasks.context import Desk, desk
 from sparkswarm.spark.tasks.packing import PARTIAL, Parcel, Task, to_bytes
+from sparkswarm.store.files import Folder
 from sparkswarm.store.manifest import StateRef
 
 FAN = 8
@@ -111,7 +112,7 @@ class _Home:
         at = self._at
         filled = [(p, before, t, due) for p, before, t, due in self._written if t.num_rows]
         states = {p.id: before for p, before, _, _ in self._written}
-        places = at.write_tables("states", f"e{self._executor}", [t for _, _, t, _ in filled])
+        places = at.write_tables(Folder.STATES, f"e{self._executor}", [t for _, _, t, _ in filled])
         for (p, before, _, due), (file, offset) in zip(filled, places, strict=True):
             states[p.id] = (*before, StateRef(cells=p.cells, file=file, offset=offset, due=due))
         return StateReport(at.briefing.epoch.batch, self._executor, states, self._late)
