@@ -309,29 +309,29 @@ def test_local_files_are_mapped_where_they_lie(tmp_path: Path) -> None:
 def test_a_remote_file_is_fetched_once(remote: Files, stored: Path) -> None:
     ref = remote.write("a/b", b"content")
     assert cached(remote) == []
-    remote.map(ref)
+    remote.mmap(ref)
     assert [path.read_bytes() for path in cached(remote)] == [b"content"]
     (stored / "a" / "b").unlink()
-    assert remote.map(ref).to_pybytes() == b"content"
-    assert pickle.loads(pickle.dumps(remote)).map(ref).to_pybytes() == b"content"
+    assert remote.mmap(ref).to_pybytes() == b"content"
+    assert pickle.loads(pickle.dumps(remote)).mmap(ref).to_pybytes() == b"content"
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_copy_is_fetched_anew(remote: Files, damage) -> None:
     ref = remote.write("a", b"0123456789")
-    remote.map(ref)
+    remote.mmap(ref)
     (copy,) = cached(remote)
     copy.write_bytes(damage(b"0123456789"))
-    assert remote.map(ref).to_pybytes() == b"0123456789"
+    assert remote.mmap(ref).to_pybytes() == b"0123456789"
     assert [path.read_bytes() for path in cached(remote)] == [b"0123456789"]
 
 
 def test_a_copy_that_someone_deleted_is_fetched_anew(remote: Files) -> None:
     ref = remote.write("a/b", b"content")
-    remote.map(ref)
+    remote.mmap(ref)
     (copy,) = cached(remote)
     copy.unlink()
-    assert remote.map(ref).to_pybytes() == b"content"
+    assert remote.mmap(ref).to_pybytes() == b"content"
 
 
 def test_a_damaged_remote_file_leaves_no_copy(remote: Files, stored: Path) -> None:
@@ -339,25 +339,25 @@ def test_a_damaged_remote_file_leaves_no_copy(remote: Files, stored: Path) -> No
     (stored / "a").write_bytes(b"0123x56789")
     for _ in range(2):
         with pytest.raises(StoreError, match="corrupt"):
-            remote.map(ref)
+            remote.mmap(ref)
         assert cached(remote) == []
 
 
 def test_a_file_that_was_written_anew_is_fetched_anew(remote: Files) -> None:
     old = remote.write("a", b"old content")
-    buffer = remote.map(old)
+    buffer = remote.mmap(old)
     new = remote.write("a", b"new content")
-    assert remote.map(new).to_pybytes() == b"new content"
+    assert remote.mmap(new).to_pybytes() == b"new content"
     assert buffer.to_pybytes() == b"old content"
 
 
 def test_deleting_a_remote_file_deletes_its_copy(remote: Files) -> None:
     ref = remote.write("a/b", b"content")
-    remote.map(ref)
+    remote.mmap(ref)
     remote.delete([ref.name])
     assert cached(remote) == []
     with pytest.raises(StoreError, match="missing"):
-        remote.map(ref)
+        remote.mmap(ref)
 
 
 def test_stores_with_one_cache_do_not_mix_their_copies(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_many_may_fetch_a_file_at_once(remote: Files) -> None:
     ref = remote.write("a", content)
     found: list[bytes] = []
     threads = [
-        threading.Thread(target=lambda: found.append(remote.map(ref).to_pybytes()))
+        threading.Thread(target=lambda: found.append(remote.mmap(ref).to_pybytes()))
         for _ in range(8)
     ]
     for thread in threads:

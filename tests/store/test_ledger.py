@@ -119,7 +119,7 @@ def contents(base: Bucket, delta: Bucket) -> Known:
         ids = part.queries.ids
         assert (ids[1:] > ids[:-1]).all(), "not sorted, or an id twice"
         assert set(part.registered.tolist()) <= {0, 1}
-        assert {len(column) for column in part.queries.arrays().values()} == {len(part.registered)}
+        assert {len(column) for column in part.queries[:3]} == {len(part.registered)}
     assert (base.registered == 1).all()
     found = listed(base.queries)
     forgotten = set(delta.queries.ids[delta.registered == 0].tolist())
