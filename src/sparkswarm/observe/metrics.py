@@ -1,48 +1,46 @@
-"""Metrics: what a run tells Prometheus, and anyone else who counts.
+"""Metrics of a run for Prometheus, with Spark's own progress beside ours.
 
-Owns one table, :data:`METRICS`: names, kinds, units, labels, meanings, and how each number comes
-out of a batch. What Prometheus scrapes, docs/reference/metrics.md and the dashboard in docs/grafana
-follow from it. Watching changes nothing: a run without metrics is the same run.
+Owns :data:`METRICS`, the one table of names, kinds, units, labels and meanings: most of it are
+the fields of :class:`~sparkswarm.observe.progress.Progress`. What is served, the documentation
+and the dashboard in docs/grafana follow from it. Runs on the driver, once a batch. Needs
+prometheus-client, which comes with the extra ``metrics``.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from sparkswarm.errors import ConfigError
+from sparkswarm.errors import ConfigError, missing_extra
 from sparkswarm.observe.describe import describe
-from sparkswarm.observe.progress import Counts, Progress
+from sparkswarm.observe.progress import Kind, Progress
 from sparkswarm.protocol.messages import Decision, DecisionKind
 from sparkswarm.protocol.plan import Plan
 
 if TYPE_CHECKING:
+    from prometheus_client import Counter, Gauge, Histogram
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-    from sparkswarm.spark.engine import Handle
+    from sparkswarm.spark.handle import Handle
 
-logger = logging.getLogger(__name__)
+MAX_ROWS = 1000
+"""Batches that :meth:`Metrics.rows` returns at most."""
 
-KEEP_ROWS = 1000
-"""So many batches can be asked for with :meth:`Metrics.rows`."""
-
-SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Borders of the histograms of seconds."""
+BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Upper bounds of the buckets of histograms, in seconds."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """What is known when a batch is done."""
+    """What is known after a batch."""
 
     progress: Progress
     plan: Plan
@@ -51,49 +49,40 @@ class Batch:
 
 
 Labels = tuple[str, ...]
-Numbers = Iterator[tuple[Labels, float]]
+Values = Iterator[tuple[Labels, float]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One number of a run.
+    """A metric, and how its values come from a batch.
 
-    Attributes
-    ----------
-    name
-        As Prometheus has it; that of a counter ends with ``_total``.
-    kind
-        A counter adds up, a gauge is as it is now, a histogram sorts by size.
-    meaning, unit, labels
-        For people; the names of its labels.
-    of_batch, of_spark
-        Returns labels and values, from what we know of a batch or from Spark's progress. One of
-        the two is there.
+    Either ``of_batch`` or ``of_spark`` is given: it returns labels and values, from our numbers
+    or from Spark's progress.
     """
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
     unit: str
     meaning: str
     labels: Labels = ()
-    of_batch: Callable[[Batch], Numbers] | None = None
-    of_spark: Callable[[StreamingQueryProgress], Numbers] | None = None
+    of_batch: Callable[[Batch], Values] | None = None
+    of_spark: Callable[[StreamingQueryProgress], Values] | None = None
 
 
-def _one(value: Callable[[Batch], float]) -> Callable[[Batch], Numbers]:
-    return lambda batch: iter([((), value(batch))])
+def _field(name: str) -> Callable[[Batch], Values]:
+    def values(batch: Batch) -> Values:
+        value = getattr(batch.progress, name)
+        if isinstance(value, Mapping):
+            yield from value.items()
+        elif isinstance(value, tuple):
+            yield from (((str(executor),), each) for executor, each in enumerate(value))
+        else:
+            yield (), value
+
+    return values
 
 
-def _counted(name: str) -> Callable[[Batch], Numbers]:
-    return _one(lambda batch: getattr(batch.progress, name))
-
-
-def _each(values: Callable[[Progress], Sequence[float]]) -> Callable[[Batch], Numbers]:
-    return lambda batch: (((str(m),), value) for m, value in enumerate(values(batch.progress)))
-
-
-def _decided(batch: Batch) -> Numbers:
-    """Count changes of the plan by their kind, each of them, and other decisions by theirs."""
+def _decisions(batch: Batch) -> Values:
     for decision in batch.decisions:
         if decision.kind is DecisionKind.CHANGE:
             yield from (((change.kind.value,), 1) for change in decision.changes)
@@ -101,103 +90,100 @@ def _decided(batch: Batch) -> Numbers:
             yield (decision.kind.value,), 1
 
 
-def _spark(name: str) -> Callable[[StreamingQueryProgress], Numbers]:
-    # Spark says nothing, or NaN, where there was nothing to divide.
-    return lambda progress: iter([((), getattr(progress, name) or 0.0)])
-
-
-def _phases(progress: StreamingQueryProgress) -> Numbers:
+def _phases(progress: StreamingQueryProgress) -> Values:
     return (((phase,), ms / 1000) for phase, ms in progress.durationMs.items())
 
 
-def _behind(progress: StreamingQueryProgress) -> Numbers:
+def _behind(progress: StreamingQueryProgress) -> Values:
     for i, source in enumerate(progress.sources):
         behind = (source.metrics or {}).get("maxOffsetsBehindLatest")
         if behind is not None:
             yield (str(i),), float(behind)
 
 
+def _ours(
+    kind: Kind, name: str, unit: str, meaning: str, value: Callable[[Batch], float]
+) -> Metric:
+    return Metric(
+        name=f"sparkswarm_{name}", kind=kind, unit=unit, meaning=meaning,
+        of_batch=lambda batch: iter([((), value(batch))]),
+    )  # fmt: skip
+
+
+def _sparks(name: str, attribute: str, meaning: str) -> Metric:
+    return Metric(
+        name=f"sparkswarm_spark_{name}", kind="gauge", unit="rows/s", meaning=meaning,
+        # Spark reports None or NaN where there was nothing to divide.
+        of_spark=lambda progress: iter([((), getattr(progress, attribute) or 0.0)]),
+    )  # fmt: skip
+
+
 METRICS: tuple[Metric, ...] = (
-    Metric("sparkswarm_batches_total", "counter", "batches", "Batches done since this start.",
-           of_batch=_one(lambda b: 1)),
-    Metric("sparkswarm_batch_seconds", "histogram", "seconds",
-           "Time of a batch, from its first row to its commit.",
-           of_batch=_one(lambda b: b.progress.seconds)),
+    _ours("counter", "batches_total", "batches", "Batches done since this start.", lambda b: 1),
     *(
-        Metric(f"sparkswarm_{f.metadata['label'].replace(' ', '_')}_total", "counter",
-               f.metadata["unit"], f.metadata["meaning"], of_batch=_counted(f.name))
-        for f in fields(Counts)
+        Metric(**f.metadata["metric"], of_batch=_field(f.name))
+        for f in fields(Progress)
+        if "metric" in f.metadata
     ),
-    Metric("sparkswarm_kept_points", "gauge", "points",
-           "Recent points kept for snapshot queries.",
-           of_batch=_one(lambda b: b.progress.window_points)),
-    Metric("sparkswarm_kept_bytes", "gauge", "bytes", "Bytes of their values.",
-           of_batch=_one(lambda b: b.progress.window_bytes)),
-    Metric("sparkswarm_state_bytes", "gauge", "bytes",
-           "Bytes of the files with the state of queries.",
-           of_batch=_one(lambda b: b.progress.state_bytes)),
-    Metric("sparkswarm_quarantined_total", "counter", "rows", "Bad rows, by what is wrong.",
-           ("kind", "reason"), of_batch=lambda b: iter(b.progress.quarantined.items())),
-    Metric("sparkswarm_executor_busy_seconds_total", "counter", "seconds",
-           "Work of each executor, without waiting.", ("executor",),
-           of_batch=_each(lambda p: p.busy_s)),
-    Metric("sparkswarm_executor_points_total", "counter", "points",
-           "Points of each executor.", ("executor",),
-           of_batch=_each(lambda p: p.points_by_executor)),
-    Metric("sparkswarm_critical_path_seconds", "gauge", "seconds",
-           "Work of the busiest executor in the last batch: nobody is done before it.",
-           of_batch=_one(lambda b: max(b.progress.busy_s, default=0.0))),
-    Metric("sparkswarm_balance_ratio", "gauge", "fraction",
-           "Balance efficiency of the last batch: mean work of the executors over the most, "
-           "1 is perfect.", of_batch=_one(lambda b: b.progress.balance)),
-    Metric("sparkswarm_executors", "gauge", "executors", "Executors that share the work.",
-           of_batch=_one(lambda b: b.plan.executors)),
-    Metric("sparkswarm_partitions", "gauge", "partitions", "Partitions of the plan.",
-           of_batch=_one(lambda b: len(b.plan.partitions))),
-    Metric("sparkswarm_shared_partitions", "gauge", "partitions",
-           "Partitions too hot for one executor, which several share.",
-           of_batch=_one(lambda b: sum(p.is_shared for p in b.plan.partitions))),
-    Metric("sparkswarm_plan_version", "gauge", "", "Version of the plan; it grows when partitions "
-           "change hands.", of_batch=_one(lambda b: b.plan.version)),
-    Metric("sparkswarm_decisions_total", "counter", "decisions",
-           "Changes of the plan by kind (`split`, `move`, `share`, `unshare`, `merge`), and other "
-           "decisions by kind: `keep`, `rebalance`, `ask`, `refuse`, `nothing_to_give`, `resize`, "
-           "`missing_report`, `ignored_report`.", ("what",), of_batch=_decided),
-    Metric("sparkswarm_last_batch", "gauge", "", "Number of the last batch.",
-           of_batch=_one(lambda b: b.progress.batch)),
-    Metric("sparkswarm_last_batch_timestamp_seconds", "gauge", "seconds since 1970",
-           "When the last batch was done.", of_batch=_one(lambda b: b.time)),
-    Metric("sparkswarm_spark_input_rows_per_second", "gauge", "rows/s",
-           "Spark's: how fast rows arrive.", of_spark=_spark("inputRowsPerSecond")),
-    Metric("sparkswarm_spark_processed_rows_per_second", "gauge", "rows/s",
-           "Spark's: how fast rows are processed. Below the rate of arrival the stream falls "
-           "behind.", of_spark=_spark("processedRowsPerSecond")),
-    Metric("sparkswarm_spark_phase_seconds", "gauge", "seconds",
-           "Spark's: where the time of the last batch went. `triggerExecution` is all of it, "
-           "`addBatch` is ours.", ("phase",), of_spark=_phases),
-    Metric("sparkswarm_spark_source_behind_offsets", "gauge", "offsets",
-           "Spark's: how far a source is behind its newest row, where it says so (Kafka does).",
-           ("source",), of_spark=_behind),
+    _ours("gauge", "critical_path_seconds", "seconds",
+          "Work of the busiest executor in the last batch: no batch is faster.",
+          lambda b: max(b.progress.busy_s, default=0.0)),
+    _ours("gauge", "balance_ratio", "fraction",
+          "Balance efficiency of the last batch: mean work of the executors over the largest; "
+          "1 is perfect.", lambda b: b.progress.balance),
+    _ours("gauge", "executors", "executors", "Executors of the plan.", lambda b: b.plan.executors),
+    _ours("gauge", "partitions", "partitions", "Partitions of the plan.",
+          lambda b: len(b.plan.partitions)),
+    _ours("gauge", "plan_version", "", "Version of the plan; it grows with every change.",
+          lambda b: b.plan.version),
+    _ours("gauge", "shared_partitions", "partitions",
+          "Partitions too hot for one executor, which several share.",
+          lambda b: sum(p.is_shared for p in b.plan.partitions)),
+    _ours("gauge", "last_batch_timestamp_seconds", "seconds since 1970",
+          "When the last batch was done.", lambda b: b.time),
+    Metric(name="sparkswarm_decisions_total", kind="counter", unit="decisions",
+           meaning="Changes of the plan by kind (`split`, `move`, `share`, `unshare`, `merge`), "
+           "and other decisions by kind: `keep`, `rebalance`, `ask`, `refuse`, `nothing_to_give`, "
+           "`resize`, `missing_report`, `ignored_report`.", labels=("what",), of_batch=_decisions),
+    _sparks("input_rows_per_second", "inputRowsPerSecond", "Spark's: rate of arriving rows."),
+    _sparks("processed_rows_per_second", "processedRowsPerSecond",
+            "Spark's: rate of processed rows. Below the rate of arrival the stream falls behind."),
+    Metric(name="sparkswarm_spark_phase_seconds", kind="gauge", unit="seconds",
+           meaning="Spark's: time of each phase of the last batch. `triggerExecution` is all of "
+           "it, `addBatch` is ours.", labels=("phase",), of_spark=_phases),
+    Metric(name="sparkswarm_spark_source_behind_offsets", kind="gauge", unit="offsets",
+           meaning="Spark's: offsets between a source and its newest row, for sources that report "
+           "it (Kafka does).", labels=("source",), of_spark=_behind),
 )  # fmt: skip
-"""The one table of metrics."""
 
 
 class Metrics:
-    """Counts the batches of a run; give it to :meth:`sparkswarm.Swarm.start` as an observer.
+    """Collects the metrics of a run; give it to :meth:`sparkswarm.Swarm.start` as an observer.
 
-    It may be asked at any time from any thread.
+    Can be read at any time from any thread.
+
+    Raises
+    ------
+    MissingExtraError
+        If prometheus-client is not installed.
     """
 
     def __init__(self) -> None:
+        try:
+            from prometheus_client import CollectorRegistry
+        except ImportError as error:
+            raise missing_extra("prometheus-client", "metrics") from error
         self.registry = CollectorRegistry()
-        self._made = {metric.name: self._make(metric) for metric in METRICS}
-        self._rows: deque[dict[str, Any]] = deque(maxlen=KEEP_ROWS)
+        self._collectors = {metric.name: self._collector(metric) for metric in METRICS}
+        self._rows: deque[dict[str, Any]] = deque(maxlen=MAX_ROWS)
         self._lock = threading.Lock()
 
     def __call__(self, progress: Progress, plan: Plan, decisions: Sequence[Decision]) -> None:
-        """Count a batch."""
+        """Add a batch."""
         batch = Batch(progress, plan, decisions, time.time())
-        self._update("of_batch", batch)
+        for metric in METRICS:
+            if metric.of_batch:
+                self._update(metric, metric.of_batch(batch))
         row = {
             "batch": progress.batch,
             "seconds": progress.seconds,
@@ -213,12 +199,12 @@ class Metrics:
             self._rows.append(row)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the last batches, ours and, under ``spark``, Spark's own progress of each."""
+        """Return the last batches; ``spark`` in a row is Spark's own progress of the batch."""
         with self._lock:
             return [dict(row) for row in self._rows]
 
     def values(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-        """Return all numbers as they are served, by name and labels."""
+        """Return all values as they are served, by name and labels."""
         return {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
             for family in self.registry.collect()
@@ -226,14 +212,16 @@ class Metrics:
         }
 
     def listen(self, spark: SparkSession, handle: Handle) -> MetricsListener:
-        """Take in Spark's own progress of a run as well; returns the listener, to remove it."""
+        """Add Spark's own progress of a run; returns the listener, to remove it."""
         listener = MetricsListener(self, str(handle.query.runId))
         spark.streams.addListener(listener)
         return listener
 
     def merge(self, progress: StreamingQueryProgress) -> None:
-        """Take in Spark's progress of a batch, which comes after ours."""
-        self._update("of_spark", progress)
+        """Add Spark's progress of a batch, which arrives after ours."""
+        for metric in METRICS:
+            if metric.of_spark:
+                self._update(metric, metric.of_spark(progress))
         with self._lock:
             for row in reversed(self._rows):
                 if row["batch"] == progress.batchId:
@@ -245,52 +233,50 @@ class Metrics:
                     }
                     return
 
-    def serve(self, port: int = 0, host: str = "127.0.0.1") -> Served:
-        """Serve the numbers for Prometheus; other machines see them only at another host.
+    def serve(self, port: int = 0, host: str = "127.0.0.1") -> MetricsServer:
+        """Serve the metrics for Prometheus; by default to this machine only.
 
         Raises
         ------
         ConfigError
-            If that cannot be, because somebody else has the port.
+            If the port cannot be opened.
         """
+        from prometheus_client import start_http_server
+
         try:
             server, _ = start_http_server(port, host, self.registry)
         except OSError as error:
             raise ConfigError(
                 f"metrics cannot be served at {host}:{port}: {error.strerror or error}; choose "
-                "another port, 0 takes any that is free"
+                "another port, or 0 for any that is free"
             ) from error
-        return Served(server, f"http://{host}:{server.server_port}/metrics")
+        return MetricsServer(server, f"http://{host}:{server.server_port}/metrics")
 
-    def _make(self, metric: Metric) -> Counter | Gauge | Histogram:
-        name, what, labels = metric.name, metric.meaning, metric.labels
+    def _collector(self, metric: Metric) -> Counter | Gauge | Histogram:
+        from prometheus_client import Counter, Gauge, Histogram
+
+        name, meaning, labels = metric.name, metric.meaning, metric.labels
         if metric.kind == "counter":
-            return Counter(name, what, labels, registry=self.registry)
+            return Counter(name, meaning, labels, registry=self.registry)
         if metric.kind == "gauge":
-            return Gauge(name, what, labels, registry=self.registry)
-        return Histogram(name, what, labels, registry=self.registry, buckets=SECONDS)
+            return Gauge(name, meaning, labels, registry=self.registry)
+        return Histogram(name, meaning, labels, registry=self.registry, buckets=BUCKETS_S)
 
-    def _update(self, source: Literal["of_batch", "of_spark"], what: Any) -> None:
-        for metric in METRICS:
-            for labels, value in (getattr(metric, source) or _nothing)(what):
-                made = self._made[metric.name]
-                child = made.labels(*labels) if labels else made
-                match child:
-                    case Counter():
-                        child.inc(value)
-                    case Gauge():
-                        child.set(value)
-                    case Histogram():
-                        child.observe(value)
+    def _update(self, metric: Metric, values: Values) -> None:
+        collector: Any = self._collectors[metric.name]
+        for labels, value in values:
+            child = collector.labels(*labels) if labels else collector
+            if metric.kind == "counter":
+                child.inc(value)
+            elif metric.kind == "gauge":
+                child.set(value)
+            else:
+                child.observe(value)
 
 
-def _nothing(_: object) -> Numbers:
-    return iter(())
-
-
-@dataclass(frozen=True)
-class Served:
-    """Where numbers are served, until it is closed."""
+@dataclass(frozen=True, slots=True)
+class MetricsServer:
+    """Serves metrics at ``url`` until it is closed."""
 
     server: WSGIServer
     url: str
@@ -302,7 +288,7 @@ class Served:
 
 
 class MetricsListener(StreamingQueryListener):
-    """Hears Spark's progress of one run and puts it beside ours, batch by batch."""
+    """Passes Spark's progress of one run to its metrics."""
 
     def __init__(self, metrics: Metrics, run_id: str) -> None:
         self._metrics = metrics
@@ -312,7 +298,7 @@ class MetricsListener(StreamingQueryListener):
         """Do nothing: it has started already."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Take in the progress of a batch."""
+        """Add the progress of a batch."""
         if str(event.progress.runId) == self._run_id:
             self._metrics.merge(event.progress)
 
@@ -320,11 +306,11 @@ class MetricsListener(StreamingQueryListener):
         """Do nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Do nothing: the numbers stay as they were."""
+        """Do nothing: the metrics keep their values."""
 
 
 def metrics_table() -> str:
-    """Return all metrics as a Markdown table, for docs/reference/metrics.md."""
+    """Return all metrics as a Markdown table, for the documentation."""
     lines = ["| name | kind | unit | labels | meaning |", "|---|---|---|---|---|"]
     for metric in METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels)

@@ -10,43 +10,54 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from sparkswarm.observe.describe import describe
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
 
+Kind = Literal["counter", "gauge", "histogram"]
 
-def count(unit: str, meaning: str, *, label: str) -> int:
-    """Declare a field of :class:`Counts`.
 
-    ``label`` is the plural that follows the number in texts; it also names the metric.
+def number(
+    kind: Kind, unit: str, meaning: str, *, name: str, labels: tuple[str, ...] = (), **default: Any
+) -> Any:
+    """Declare a field that is also a metric, ``sparkswarm_<name>``.
+
+    A field with labels has a value for each: a mapping, or a sequence by executor.
     """
-    return field(default=0, metadata={"unit": unit, "meaning": meaning, "label": label})
+    metric = {
+        "name": f"sparkswarm_{name}{'_total' if kind == 'counter' else ''}",
+        "kind": kind,
+        "unit": unit,
+        "meaning": meaning,
+        "labels": labels,
+    }
+    return field(metadata={"metric": metric, "text": name.replace("_", " ")}, **default)
+
+
+def count(unit: str, meaning: str, *, name: str) -> int:
+    """Declare a field of :class:`Counts`; ``name``, a plural, follows the number in texts."""
+    declared: int = number("counter", unit, meaning, name=name, default=0)
+    return declared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """Numbers that add up over tasks, batches and a run."""
 
-    points: int = count("points", "Valid points.", label="points")
-    matches: int = count(
-        "pairs", "Pairs of a point and a query that the point matches.", label="results"
-    )
-    checks: int = count(
-        "candidates", "Candidate queries that points were compared with.", label="checks"
-    )
+    points: int = count("points", "Valid points.", name="points")
+    matches: int = count("pairs", "Pairs of a point and a query that it matches.", name="results")
+    checks: int = count("candidates", "Queries that points were compared with.", name="checks")
     operations: int = count(
-        "operations", "Operations on queries that took effect.", label="query operations"
+        "operations", "Operations on queries that took effect.", name="query_operations"
     )
-    snapshot_queries: int = count(
-        "queries", "Snapshot queries of the stream.", label="snapshot queries"
-    )
+    snapshot_queries: int = count("queries", "Snapshot queries answered.", name="snapshot_queries")
     late: int = count(
         "points",
-        "Points that came too late for a window, counted once for each query. If they are many, "
-        "use a longer watermark delay.",
-        label="late points",
+        "Points that came too late for a window, once for each query. If they are many, use a "
+        "longer `watermark_delay`.",
+        name="late_points",
     )
 
     def __add__(self, other: Counts) -> Counts:
@@ -58,49 +69,66 @@ class Counts:
         return {f.name: getattr(self, f.name) for f in fields(Counts)}
 
     def counts_text(self) -> str:
-        """Return the numbers that are not zero with their labels, separated by commas."""
-        numbers = [(getattr(self, f.name), f.metadata["label"]) for f in fields(Counts)]
-        return ", ".join(f"{number:,} {label}" for number, label in numbers if number)
+        """Return the numbers that are not zero, such as ``3 points, 2 results``."""
+        numbers = [(getattr(self, f.name), f.metadata["text"]) for f in fields(Counts)]
+        return ", ".join(f"{number:,} {text}" for number, text in numbers if number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Counts):
     """One batch: its counts, and what does not add up over batches.
 
-    Attributes
-    ----------
-    batch
-        Batch number.
-    seconds
-        From the batch's first row to its commit.
-    plan_version
-        Version of the plan it ran with.
-    busy_s, points_by_executor
-        Seconds of work and points of each executor.
-    points_by_partition
-        Points of each partition that had any, by its id.
-    quarantined
-        Rejected rows by kind and reason.
-    stages
-        Seconds of each stage of the batch, in the order in which they ran.
-    window_points, window_bytes
-        Recent points stored after the batch, and the bytes of their values. Approximate where
-        a partition uses only some cells of a block.
-    state_bytes
-        Bytes of the files with the state of queries after the batch.
+    ``plan_version`` is that of the plan it ran with. ``points_by_partition`` has the partitions
+    that received points, by id. ``stages`` has the seconds of each stage, in their order.
     """
 
-    batch: int
-    seconds: float
+    batch: int = number("gauge", "", "Batch number.", name="last_batch")
+    seconds: float = number(
+        "histogram", "seconds", "From a batch's first row to its commit.", name="batch_seconds"
+    )
     plan_version: int
-    busy_s: tuple[float, ...]
-    points_by_executor: tuple[int, ...]
+    busy_s: tuple[float, ...] = number(
+        "counter",
+        "seconds",
+        "Work of each executor, without waiting.",
+        name="executor_busy_seconds",
+        labels=("executor",),
+    )
+    points_by_executor: tuple[int, ...] = number(
+        "counter",
+        "points",
+        "Points of each executor.",
+        name="executor_points",
+        labels=("executor",),
+    )
     points_by_partition: Mapping[int, int] = field(default_factory=dict)
-    quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    quarantined: Mapping[tuple[str, str], int] = number(
+        "counter",
+        "rows",
+        "Rejected rows, by kind and reason.",
+        name="quarantined",
+        labels=("kind", "reason"),
+        default_factory=dict,
+    )
     stages: Mapping[str, float] = field(default_factory=dict)
-    window_points: int = 0
-    window_bytes: int = 0
-    state_bytes: int = 0
+    window_points: int = number(
+        "gauge",
+        "points",
+        "Recent points stored for snapshot queries. Approximate: a partition may use only some "
+        "cells of a block.",
+        name="kept_points",
+        default=0,
+    )
+    window_bytes: int = number(
+        "gauge", "bytes", "Bytes of the values of recent points.", name="kept_bytes", default=0
+    )
+    state_bytes: int = number(
+        "gauge",
+        "bytes",
+        "Bytes of the files with the state of queries.",
+        name="state_bytes",
+        default=0,
+    )
 
     @property
     def balance(self) -> float:
