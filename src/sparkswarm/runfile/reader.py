@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkswarm.apps.aggregates.application import Aggregates
-from sparkswarm.apps.application import Application, Stateful
+from sparkswarm.apps.application import Application
 from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError
@@ -219,7 +219,8 @@ class _Reader:
         tables = self._values.keys()
         if tables.isdisjoint(SINKS):
             self._mistake((), "the table [sink] is missing; it needs kind")
-        if isinstance(application, Stateful) and "summaries" not in tables:
+        stateful = application.stateful if application else None
+        if stateful and "summaries" not in tables:
             self._mistake(
                 ("application",),
                 f"[application] {type(application).__name__} has summaries: the table [summaries] "
@@ -227,7 +228,7 @@ class _Reader:
             )
         # An application that could not be made is a mistake already.
         is_known = application is not None or "application" not in tables
-        if "summaries" in tables and is_known and not isinstance(application, Stateful):
+        if "summaries" in tables and is_known and not stateful:
             self._mistake(
                 ("summaries",),
                 '[summaries] needs a stateful application, such as [application] kind "aggregates"',

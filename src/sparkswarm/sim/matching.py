@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sparkswarm.apps.application import Application, Pairs, Stateful
+from sparkswarm.apps.application import Application, Pairs
 from sparkswarm.errors import ConfigError
 from sparkswarm.sim.tuples import Details, Operation, Point
 
@@ -37,7 +37,7 @@ class Matching:
     def __init__(
         self, application: Application, query_columns: pa.Schema, point_columns: pa.Schema
     ) -> None:
-        if isinstance(application, Stateful):
+        if application.stateful:
             raise ConfigError(
                 f"{type(application).__name__} keeps state by batch and the simulator has no "
                 f"batches; it runs on Spark only"
