@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparkswarm.config import CostModelName
 from sparkswarm.geometry import CellRect, QueryCells
-from sparkswarm.protocol.cost import CostModel, PaperModel, WorkModel, make_cost_model
+from sparkswarm.protocol.cost import (
+    COST_MODELS,
+    CostModel,
+    PaperModel,
+    Prices,
+    WorkModel,
+    make_cost_model,
+)
 from sparkswarm.protocol.statistics import HALVE, KEEP, Axis, Statistics
 
 MODELS: list[CostModel] = [PaperModel(), WorkModel(), WorkModel(per_point=3.0, per_check=0.25)]
@@ -267,4 +275,12 @@ def test_a_profile_of_the_papers_product_follows_the_points() -> None:
 def test_models_are_made_by_name() -> None:
     assert make_cost_model("paper") == PaperModel()
     assert make_cost_model("work") == WorkModel()
-    assert [make_cost_model("paper").name, make_cost_model("work").name] == ["paper", "work"]
+    assert set(COST_MODELS) == set(get_args(CostModelName))
+
+
+def test_only_the_work_model_has_prices() -> None:
+    prices = Prices(per_point=3.0, per_check=2.0)
+    assert WorkModel().with_prices(prices) == WorkModel(per_point=3.0, per_check=2.0)
+    assert PaperModel().with_prices(prices) == PaperModel()
+    assert WorkModel.learns_prices
+    assert not PaperModel.learns_prices

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.learning import PriceLearner
 
-PRIOR = (1e-6, 2e-8)
+PRIOR = Prices(1e-6, 2e-8)
 
 
 def teach(
@@ -30,14 +31,14 @@ def teach(
 
 
 def test_before_anything_is_seen_the_prior_is_believed() -> None:
-    assert PriceLearner(*PRIOR).prices == PRIOR
+    assert PriceLearner(PRIOR).prices == PRIOR
 
 
 @pytest.mark.parametrize(
     "prices", [(1e-6, 2e-8), (5e-6, 5e-8), (2e-7, 1e-7), (1e-5, 1e-9), (4.0, 0.02)]
 )
 def test_prices_are_recovered_from_noisy_busy_times(prices: tuple[float, float]) -> None:
-    learner = PriceLearner(*PRIOR)
+    learner = PriceLearner(PRIOR)
     teach(learner, prices, rounds=100, noise=0.05)
     points, checks = 5e5, 5e7
     learnt = learner.prices
@@ -57,7 +58,7 @@ def test_prices_are_recovered_from_noisy_busy_times(prices: tuple[float, float])
 def test_where_points_and_checks_go_together_it_predicts_the_time_all_the_same(
     per_point: float, candidates: float, rounds: int
 ) -> None:
-    learner = PriceLearner(*PRIOR)
+    learner = PriceLearner(PRIOR)
     rng = np.random.default_rng(5)
     price = per_point * (1 + candidates / 50)
     for _ in range(rounds):
@@ -72,13 +73,13 @@ def test_where_points_and_checks_go_together_it_predicts_the_time_all_the_same(
 
 
 def test_one_round_sets_the_scale_and_the_prior_the_ratio() -> None:
-    learner = PriceLearner(1.0, 3.0)
+    learner = PriceLearner(Prices(1.0, 3.0))
     learner.observe(points=10.0, checks=10.0, busy=80.0)
     assert learner.prices == pytest.approx((2.0, 6.0))
 
 
 def test_without_checks_the_price_of_a_point_is_learnt_alone() -> None:
-    learner = PriceLearner(*PRIOR)
+    learner = PriceLearner(PRIOR)
     for points in (100.0, 300.0):
         learner.observe(points, 0.0, 7e-6 * points)
     per_point, per_check = learner.prices
@@ -96,7 +97,7 @@ def test_without_checks_the_price_of_a_point_is_learnt_alone() -> None:
 def test_a_price_that_comes_out_negative_is_zero_and_the_other_fits_alone(
     which: str, observed: list[tuple[float, float, float]]
 ) -> None:
-    learner = PriceLearner(1.0, 1.0)
+    learner = PriceLearner(Prices(1.0, 1.0))
     for _ in range(200):
         for points, checks, busy in observed:
             learner.observe(points, checks, busy)
@@ -128,10 +129,10 @@ GARBAGE = {
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
 @pytest.mark.filterwarnings("error")
 def test_garbage_teaches_nothing(garbage: tuple[float, float, float]) -> None:
-    fresh = PriceLearner(*PRIOR)
+    fresh = PriceLearner(PRIOR)
     fresh.observe(*garbage)
     assert fresh.prices == PRIOR
-    taught, untouched = PriceLearner(*PRIOR), PriceLearner(*PRIOR)
+    taught, untouched = PriceLearner(PRIOR), PriceLearner(PRIOR)
     for learner in (taught, untouched):
         teach(learner, (3e-6, 5e-8), rounds=5)
     taught.observe(*garbage)
@@ -146,14 +147,14 @@ def test_garbage_teaches_nothing(garbage: tuple[float, float, float]) -> None:
 def test_prices_are_finite_and_never_negative_whatever_is_seen(
     rounds: list[tuple[float, float, float]],
 ) -> None:
-    learner = PriceLearner(*PRIOR)
+    learner = PriceLearner(PRIOR)
     for observed in rounds:
         learner.observe(*observed)
         assert all(math.isfinite(price) and price >= 0 for price in learner.prices)
 
 
 def test_when_the_prices_change_so_does_what_is_believed() -> None:
-    learner = PriceLearner(*PRIOR)
+    learner = PriceLearner(PRIOR)
     teach(learner, (1e-6, 2e-8), rounds=200, seed=1)
     assert learner.prices == pytest.approx((1e-6, 2e-8), rel=0.01)
     teach(learner, (4e-6, 1e-8), rounds=100, seed=2)
@@ -161,21 +162,24 @@ def test_when_the_prices_change_so_does_what_is_believed() -> None:
 
 
 def test_the_prior_wears_off_as_rounds_come_in() -> None:
-    learner = PriceLearner(*PRIOR)
+    learner = PriceLearner(PRIOR)
     teach(learner, (4e-6, 1e-8), rounds=1000)
     assert learner.prices == pytest.approx((4e-6, 1e-8), rel=0.02)
 
 
 def test_memory_says_how_fast_the_past_is_forgotten() -> None:
     """After as many rounds as it remembers, the past weighs 1/e of what it did."""
-    short, long = PriceLearner(1.0, 0.0, memory=4.0), PriceLearner(1.0, 0.0, memory=400.0)
+    short, long = (
+        PriceLearner(Prices(1.0, 0.0), memory=4.0),
+        PriceLearner(Prices(1.0, 0.0), memory=400.0),
+    )
     for learner in (short, long):
         for busy in [1.0] * 50 + [2.0] * 4:
             learner.observe(1.0, 0.0, busy)
     assert short.prices[0] > 1.2 > long.prices[0]
 
     # Old: weight sum w, amounts 1; new: weight 1, amounts 1/2. Price = moment / gram.
-    once = PriceLearner(1.0, 0.0, memory=1.0)
+    once = PriceLearner(Prices(1.0, 0.0), memory=1.0)
     once.observe(1.0, 0.0, 1.0)
     once.observe(1.0, 0.0, 2.0)
     w = math.exp(-1.0)
@@ -184,7 +188,7 @@ def test_memory_says_how_fast_the_past_is_forgotten() -> None:
 
 def test_a_quiet_round_teaches_as_much_as_a_busy_one() -> None:
     """Relative errors count: the same mistake, made on a thousand times the points or not."""
-    quiet_wrong, busy_wrong = PriceLearner(1.0, 0.0), PriceLearner(1.0, 0.0)
+    quiet_wrong, busy_wrong = PriceLearner(Prices(1.0, 0.0)), PriceLearner(Prices(1.0, 0.0))
     for learner, wrong, right in ((quiet_wrong, 1.0, 1000.0), (busy_wrong, 1000.0, 1.0)):
         for _ in range(400):
             learner.observe(wrong, 0.0, wrong * 2.0)
@@ -201,7 +205,7 @@ def test_the_prior_weighs_a_fraction_of_one_typical_round(trust: float) -> None:
     """
     older, newer = np.array([2.0, 1.0]), np.array([1.0, 3.0])
     weights = math.exp(-1.0), 1.0
-    learner = PriceLearner(1.0, 2.0, memory=1.0, trust=trust)
+    learner = PriceLearner(Prices(1.0, 2.0), memory=1.0, trust=trust)
     for amounts in (older, newer):
         learner.observe(amounts[0] * 10, amounts[1] * 10, 10.0)
 

@@ -29,6 +29,8 @@ from sparkswarm.protocol.sharing import WORTH_SHARING
 from sparkswarm.protocol.split import find_subset
 from sparkswarm.protocol.statistics import Axis, Statistics
 
+from ..support.statistics import queries_in
+
 MODEL = WorkModel(per_point=1.0, per_check=0.25)
 M_HIGH = 0
 FRESH = 100
@@ -781,7 +783,7 @@ def test_given_queries_are_recounted_in_what_is_inherited() -> None:
     held = Holding(Partition(1, cells, (M_HIGH,)), statistics_of(cells, np.ones((2, 2)), queries))
     left = Partition(2, CellRect(0, 0, 1, 2), (3,))
     found = inherited(left, 3, held, M_HIGH, QueryCells.of(queries).clipped(left.cells))
-    assert [found.queries_in(Axis.ROWS, i, i + 1) for i in (0, 1)] == [2, 1]
+    assert [queries_in(found, Axis.ROWS, i, i + 1) for i in (0, 1)] == [2, 1]
 
 
 def test_a_parcel_has_what_its_taker_does_not_hold_yet() -> None:
@@ -812,4 +814,4 @@ def test_with_queries_at_hand_every_parcel_has_them_counted(
                     row_start=cells.row_start + row, row_stop=cells.row_start + row + 1
                 )
                 counted = sum(query.overlaps(line) for query in world.queries)
-                assert holding.statistics.queries_in(Axis.ROWS, row, row + 1) == counted
+                assert queries_in(holding.statistics, Axis.ROWS, row, row + 1) == counted

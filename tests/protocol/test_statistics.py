@@ -32,6 +32,8 @@ from sparkswarm.protocol.statistics import (
     Statistics,
 )
 
+from ..support.statistics import checks_in, points_in, queries_in, received_in
+
 COLLECTORS = [N_NEW, Q_NEW, SPAN_Q_NEW, CHECKS_NEW]
 axes = pytest.mark.parametrize("axis", list(Axis))
 
@@ -354,14 +356,14 @@ def test_every_run_of_rows_or_columns_has_what_a_count_finds(history: History, f
                 points = sum(weight for weight, _ in found)
                 checks = sum(weight * p.checks for weight, p in found)
                 received = sum(inside(p, part) for p in now.points) + len(clip(now.queries, part))
-                assert statistics.points_in(axis, start, stop) == pytest.approx(points)
-                assert statistics.checks_in(axis, start, stop) == pytest.approx(checks)
-                assert statistics.queries_in(axis, start, stop) == len(clip(alive, part))
-                assert statistics.received_in(axis, start, stop) == received
-        assert statistics.points == statistics.points_in(Axis.ROWS, 0, cells.rows)
+                assert points_in(statistics, axis, start, stop) == pytest.approx(points)
+                assert checks_in(statistics, axis, start, stop) == pytest.approx(checks)
+                assert queries_in(statistics, axis, start, stop) == len(clip(alive, part))
+                assert received_in(statistics, axis, start, stop) == received
+        assert statistics.points == points_in(statistics, Axis.ROWS, 0, cells.rows)
         assert statistics.queries == len(alive)
         assert statistics.received == len(now.points) + len(now.queries)
-        assert statistics.checks == statistics.checks_in(Axis.ROWS, 0, cells.rows)
+        assert statistics.checks == checks_in(statistics, Axis.ROWS, 0, cells.rows)
 
 
 def test_a_removed_query_leaves_at_once_but_did_arrive() -> None:
@@ -381,36 +383,6 @@ def test_a_removed_query_leaves_at_once_but_did_arrive() -> None:
     assert statistics.received == 2
     statistics.close_round()
     assert (statistics.queries, statistics.received) == (0, 0)
-
-
-@given(history=histories(), data=st.data())
-def test_expired_points_leave_every_run_they_were_in_and_take_their_checks_along(
-    history: History, data: st.DataObject
-) -> None:
-    cells = history.cells
-    points = [p for r in history.rounds for p in r.points]
-    gone = data.draw(st.lists(st.integers(0, len(points) - 1), unique=True)) if points else []
-    columns, rows, checks = (
-        np.array([points[i] for i in gone], dtype=np.int32).reshape(-1, 3).T.copy()
-    )
-    statistics = live(cells, history.rounds, KEEP)
-    before = statistics.values.copy()
-    statistics.expire_points(columns, rows, checks.astype(np.float64))
-    kept = [p for i, p in enumerate(points) if i not in gone]
-    for axis in Axis:
-        for start, stop in runs(cells, axis):
-            part = band(cells, axis, start, stop)
-            found = [p for p in kept if inside(p, part)]
-            assert statistics.points_in(axis, start, stop) == len(found)
-            assert statistics.checks_in(axis, start, stop) == sum(p.checks for p in found)
-    rest = [field for field in range(FIELDS) if field not in (N, CHECKS)]
-    assert (statistics.values[:, rest] == before[:, rest]).all()
-
-
-def test_points_may_expire_without_a_word_about_their_checks() -> None:
-    statistics = live(CellRect(0, 0, 1, 1), [Round([Point(0, 0, 5), Point(0, 0, 5)], [], [])])
-    statistics.expire_points(np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
-    assert (statistics.points, statistics.checks) == (1, 10)
 
 
 # -- jumps ---------------------------------------------------------------------------------
@@ -607,8 +579,8 @@ def test_a_part_cut_on_both_axes_spreads_as_rows_and_columns_say(
     whole = live(cells, history.rounds)
     found = whole.restricted_to(part)
     assert found.cells == part
-    in_rows = whole.points_in(Axis.ROWS, *rows)
-    in_columns = whole.points_in(Axis.COLUMNS, *columns)
+    in_rows = points_in(whole, Axis.ROWS, *rows)
+    in_columns = points_in(whole, Axis.COLUMNS, *columns)
     estimate = in_rows * in_columns / whole.points if whole.points else 0.0
     true = live(part, history.rounds).points
     for axis in Axis:
@@ -634,7 +606,7 @@ def test_with_its_queries_given_a_part_has_every_count_of_them_right(
     for axis in Axis:
         for start, stop in runs(part, axis):
             count = len(clip(queries, band(part, axis, start, stop)))
-            assert found.queries_in(axis, start, stop) == count
+            assert queries_in(found, axis, start, stop) == count
     rest = [field for field in range(FIELDS) if field not in (Q, SPAN_Q)]
     same(found.values[:, rest], plain.values[:, rest])
 
@@ -655,7 +627,7 @@ def test_a_recount_in_mid_round_is_exact_once_the_round_is_closed(
         for axis in Axis:
             for start, stop in runs(statistics.cells, axis):
                 run = band(statistics.cells, axis, start, stop)
-                found = statistics.queries_in(axis, start, stop)
+                found = queries_in(statistics, axis, start, stop)
                 assert found == pytest.approx(len(clip(alive, run)))
 
 
@@ -734,9 +706,9 @@ def test_joined_parts_have_at_least_the_queries_of_the_whole_and_exactly_when_gi
     exact = Statistics.joined(pieces, cells, QueryCells.of(history.alive()))
     for axis in Axis:
         for start, stop in runs(cells, axis):
-            wanted = whole.queries_in(axis, start, stop)
-            assert bound.queries_in(axis, start, stop) >= wanted
-            assert exact.queries_in(axis, start, stop) == wanted
+            wanted = queries_in(whole, axis, start, stop)
+            assert queries_in(bound, axis, start, stop) >= wanted
+            assert queries_in(exact, axis, start, stop) == wanted
     crossing = [q for q in history.alive() if sum(bool(clip([q], part)) for part in parts) > 1]
     if not crossing:
         same(bound.values[:, [Q, SPAN_Q]], whole.values[:, [Q, SPAN_Q]])

@@ -6,7 +6,7 @@ import pytest
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
 from sparkswarm.geometry import CellRect, QueryCells
-from sparkswarm.protocol.cost import WorkModel
+from sparkswarm.protocol.cost import Prices, WorkModel
 from sparkswarm.protocol.messages import (
     CloseRound,
     CostReport,
@@ -242,17 +242,6 @@ def test_without_statistics_the_queries_at_least_are_counted():
     assert unit.statistics(9).queries == 3
 
 
-def test_points_that_expire_leave_the_statistics_with_their_checks():
-    unit = make(decay=1.0)
-    feed(unit, LEFT, everywhere(LEFT), checks=3)
-    close(unit)
-    columns, rows = np.array(everywhere(LEFT), dtype=np.int32).T
-    unit.expire_points(LEFT.id, columns.copy(), rows.copy(), np.full(16, 3.0))
-    [report] = close(unit, 2)
-    assert report.numerator == 0
-    assert unit.statistics(LEFT.id).points == unit.statistics(LEFT.id).checks == 0
-
-
 def test_a_move_is_measured_against_what_it_wins_in_a_round():
     """N stands for 1 / (1 - decay) rounds, so half of a cost is what a round brings."""
     for payback, feasible in ((0.9, False), (1.1, True)):
@@ -367,7 +356,7 @@ def test_a_state_of_other_partitions_changes_nothing():
 def test_prices_that_are_told_are_used():
     plan = Plan.initial(grid_of(8, 8), 1)
     unit = LoadBalancingUnit(0, plan.partitions, SwarmConfig(executors=1, decay=0.5))
-    unit.use_prices(2.0, 0.5)
+    unit.use_prices(Prices(2.0, 0.5))
     cell = np.array([3], dtype=np.int32)
     unit.collect_points(np.array([plan.partitions[0].id]), cell, cell, np.array([8.0]))
     (report,) = unit.handle(CloseRound(0, 0))

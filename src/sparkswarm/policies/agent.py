@@ -14,6 +14,7 @@ import numpy as np
 
 from sparkswarm.compiled import FloatArray, IntArray
 from sparkswarm.geometry import QueryCells
+from sparkswarm.protocol.cost import Prices, make_cost_model
 from sparkswarm.protocol.holding import Holding
 from sparkswarm.protocol.messages import CloseRound, Message, PlanPublished, TakenOver, Takeover
 from sparkswarm.protocol.partition import Partition
@@ -48,13 +49,13 @@ class Balance:
             mine = at.briefing.epoch.plan.owned_by(executor)
             self._unit = LoadBalancingUnit(executor, mine, config, self._queries_of)
             self._unit.recount_queries()
-            self._unit.use_prices(*control.prices)
+            self._unit.use_prices(Prices(*control.prices))
             return
-        # Only the paper's cost model needs queries counted exactly; for the other an estimate
-        # is enough, and no query is read for it.
-        queries_of = self._queries_of if config.cost_model == "paper" else None
+        # Where an estimate of the queries is enough, none is read.
+        exact = make_cost_model(config.cost_model).needs_exact_queries
+        queries_of = self._queries_of if exact else None
         self._unit = LoadBalancingUnit(executor, self._before(), config, queries_of)
-        self._unit.use_prices(*control.prices)
+        self._unit.use_prices(Prices(*control.prices))
         self._unit.restore(state)
         for ref in control.parcels.get(executor, ()):
             self._take_over(ref)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.protocol.coordinator import Coordinator
-from sparkswarm.protocol.cost import WorkModel
 from sparkswarm.protocol.learning import PriceLearner
 from sparkswarm.protocol.messages import (
     EVERYONE,
@@ -55,8 +54,7 @@ class Steering:
         self._coordinator = Coordinator(plan, config)
         self._config = config
         self._clock = clock
-        model = WorkModel()
-        self._learner = PriceLearner(model.per_point, model.per_check, MEMORY)
+        self._learner = PriceLearner(memory=MEMORY)
         self._prices = self._learner.prices
         self.journal: deque[Decision] = deque(maxlen=JOURNAL_LENGTH)
         self.told = 0

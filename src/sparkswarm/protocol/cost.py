@@ -1,14 +1,16 @@
-"""Cost models: from a partition's statistics to one number, and to two for any split.
+"""Cost models: from a partition's statistics to its load, and to the loads of a split's sides.
 
-Owns the meaning of "load". A model turns statistics into a *numerator*, which an executor
-can add up over its partitions without knowing anyone else, and a numerator into a cost once
-R(S), the arrivals of the whole system, is known: two numbers per executor suffice.
+Owns the meaning of "load". A model turns statistics into a *numerator*, which an executor adds
+up over its partitions by itself, and a numerator into a cost once R(S), the arrivals of the
+whole system, is known: two numbers per executor suffice. A new model is a class here, a line in
+``COST_MODELS`` and its name in config.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, cast
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, Protocol, Self, cast
 
 import numpy as np
 
@@ -17,25 +19,50 @@ from sparkswarm.config import CostModelName
 from sparkswarm.protocol.statistics import CHECKS, PRE_SPAN_Q, SPAN_Q, Axis, N, Q, R, Statistics
 
 
-class CostModel(Protocol):
-    """What the rest of the protocol asks of a cost model."""
+class Prices(NamedTuple):
+    """Seconds for receiving a point and for checking one candidate query.
 
-    @property
-    def name(self) -> str:
-        """Its name in settings and reports."""
+    The defaults are what a present-day core needs.
+    """
+
+    per_point: float = 1e-6
+    per_check: float = 2e-8
+
+
+class CostModel(Protocol):
+    """What the rest of the protocol asks of a cost model.
+
+    Attributes
+    ----------
+    learns_prices
+        Whether its costs depend on :class:`Prices`, so that measuring them is worth while.
+    needs_exact_queries
+        Whether queries must be recounted after a split or a merge; otherwise an estimate will
+        do, and nobody needs to read them.
+    forgets_jumps
+        Whether statistics should drop the past when arrivals jump, see
+        :meth:`Statistics.close_round`.
+    """
+
+    learns_prices: ClassVar[bool]
+    needs_exact_queries: ClassVar[bool]
+    forgets_jumps: ClassVar[bool]
+
+    def with_prices(self, prices: Prices) -> Self:
+        """Return the model with these prices; the model itself where it has none."""
 
     def numerator(self, statistics: Statistics) -> float:
-        """Num(C(p)): the partition's cost before R(S) is known."""
+        """Return Num(C(p)), the partition's cost before R(S) is known."""
 
     def split(self, statistics: Statistics, axis: Axis, line: int) -> tuple[float, float]:
-        """Numerators of the first ``line`` lines and of the rest, read off two lines.
+        """Return the numerators of the first ``line`` lines and of the rest.
 
-        The first never falls and the second never rises as ``line`` grows, which is what
-        lets a binary search find the best line.
+        The first never falls and the second never rises as ``line`` grows, which lets a binary
+        search find the best line.
         """
 
     def profile(self, statistics: Statistics, axis: Axis) -> FloatArray:
-        """Return how the numerator spreads over the lines of an axis; it adds up to the whole."""
+        """Return the part of the numerator that falls on each line of an axis."""
 
     def cost(self, numerator: float, system_received: float) -> float:
         """Turn a numerator into a cost; ``system_received`` is R(S)."""
@@ -48,15 +75,20 @@ class CostModel(Protocol):
 class PaperModel:
     """C(p) = N(p) Q(p) R(p) / R(S): equations 1 to 7 of the paper.
 
-    Where nothing arrived, R(S) = 0 and so is every R(p): the cost is 0, nothing is overloaded.
-    A product is cubic in the size of a partition, so equal costs are not equal work; see
-    docs/explanation/decisions.md for what that does to the balance.
+    Where nothing arrived, R(S) = 0 and so is every R(p): the cost is 0. A product is cubic in
+    the size of a partition, so equal costs are not equal work.
     """
 
-    name: str = "paper"
+    learns_prices: ClassVar[bool] = False
+    needs_exact_queries: ClassVar[bool] = True
+    forgets_jumps: ClassVar[bool] = False
+
+    def with_prices(self, prices: Prices) -> Self:
+        """Return the model itself: it has no prices."""
+        return self
 
     def numerator(self, statistics: Statistics) -> float:
-        """N Q R."""
+        """Return N Q R."""
         last = statistics.values[-1]
         return float(last[N] * last[Q] * last[R])
 
@@ -78,34 +110,33 @@ class PaperModel:
         return cast(FloatArray, points * (last[Q] * last[R]))
 
     def cost(self, numerator: float, system_received: float) -> float:
-        """Equation 7."""
+        """Apply equation 7."""
         return numerator / system_received if system_received > 0 else 0.0
 
     def moving(self, queries: float) -> float:
-        """Nothing: the paper's unit of cost says nothing about moves."""
+        """Return 0: the paper's unit of cost says nothing about moves."""
         return 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkModel:
-    """Additive work: points and candidates checked, each with its price.
+    """Additive work: points and candidates checked, each with its price in seconds.
 
-    Half the work is half the cost, so equal costs are equal work, and a split's two sides
-    are a prefix sum and its complement, exactly.
-
-    Attributes
-    ----------
-    per_point, per_check
-        The price in seconds of receiving a point and of checking one candidate query: what
-        a core of today needs, until an executor has learnt its own from its busy time.
-    points_per_query_moved
-        Handing one query to another executor costs as much as receiving so many points.
+    Half the work is half the cost, so equal costs are equal work, and the two sides of a split
+    are a prefix sum and its complement, exactly. Handing over one query costs as much as
+    receiving ``points_per_query_moved`` points.
     """
 
-    per_point: float = 1e-6
-    per_check: float = 2e-8
+    per_point: float = Prices().per_point
+    per_check: float = Prices().per_check
     points_per_query_moved: float = 0.05
-    name: str = "work"
+    learns_prices: ClassVar[bool] = True
+    needs_exact_queries: ClassVar[bool] = False
+    forgets_jumps: ClassVar[bool] = True
+
+    def with_prices(self, prices: Prices) -> Self:
+        """Return the model with these prices."""
+        return replace(self, per_point=prices.per_point, per_check=prices.per_check)
 
     def numerator(self, statistics: Statistics) -> float:
         """Return the work of the partition."""
@@ -139,6 +170,13 @@ class WorkModel:
         return self.points_per_query_moved * self.per_point * queries
 
 
+COST_MODELS: dict[CostModelName, Callable[[], CostModel]] = {
+    "paper": PaperModel,
+    "work": WorkModel,
+}
+"""The cost models by their names in the settings."""
+
+
 def make_cost_model(name: CostModelName) -> CostModel:
     """Return the cost model of that name."""
-    return PaperModel() if name == "paper" else WorkModel()
+    return COST_MODELS[name]()

@@ -71,9 +71,8 @@ class RoundTotals(NamedTuple):
 class Statistics:
     """The statistics of one partition (paper, "SWARM's Statistics").
 
-    After :meth:`close_round`, for any run of whole rows or columns, the numbers of points,
-    queries and arrivals in it follow from two lines (:meth:`points_in`, :meth:`queries_in`,
-    :meth:`received_in`) and equal a count.
+    After :meth:`close_round`, the numbers of points, queries and arrivals in any run of whole
+    rows or columns follow from two lines, and equal a count.
     """
 
     __slots__ = ("cells", "values")
@@ -127,19 +126,6 @@ class Statistics:
         gone.close_round()
         self.values[:, Q] -= gone.values[:, Q]
         self.values[:, SPAN_Q] -= gone.values[:, SPAN_Q]
-
-    def expire_points(
-        self, columns: IntArray, rows: IntArray, checks: FloatArray | None = None
-    ) -> None:
-        """Take out points that left the window, and the checks that were counted with them.
-
-        For use with ``close_round(KEEP)``.
-        """
-        gone = Statistics(self.cells)
-        gone.collect_points(columns, rows, checks)
-        gone.close_round()
-        self.values[:, N] -= gone.values[:, N]
-        self.values[:, CHECKS] -= gone.values[:, CHECKS]
 
     def stretch_round(self, factor: float) -> None:
         """Count what arrived this round as if the round had been so many times as long."""
@@ -200,27 +186,6 @@ class Statistics:
     def checks(self) -> float:
         """Candidates checked in p."""
         return float(self.values[-1, CHECKS])
-
-    def points_in(self, axis: Axis, start: int, stop: int) -> float:
-        """N of lines ``start`` to ``stop - 1``."""
-        return self._sum(axis, N, start, stop)
-
-    def queries_in(self, axis: Axis, start: int, stop: int) -> float:
-        """Q of lines ``start`` to ``stop - 1``: those that start there or reach the first."""
-        return self._sum(axis, Q, start, stop) + float(self.lines(axis)[start, SPAN_Q])
-
-    def received_in(self, axis: Axis, start: int, stop: int) -> float:
-        """R of lines ``start`` to ``stop - 1``."""
-        return self._sum(axis, R, start, stop) + float(self.lines(axis)[start, PRE_SPAN_Q])
-
-    def checks_in(self, axis: Axis, start: int, stop: int) -> float:
-        """Candidates checked on lines ``start`` to ``stop - 1``."""
-        return self._sum(axis, CHECKS, start, stop)
-
-    def _sum(self, axis: Axis, field: int, start: int, stop: int) -> float:
-        lines = self.lines(axis)
-        before = float(lines[start - 1, field]) if start else 0.0
-        return float(lines[stop - 1, field]) - before
 
     # -- splitting, merging, sharing -------------------------------------------------------
 

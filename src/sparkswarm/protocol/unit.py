@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from sparkswarm.compiled import FloatArray, IntArray, LongArray
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
 from sparkswarm.geometry import QueryCells
-from sparkswarm.protocol.cost import CostModel, WorkModel, make_cost_model
+from sparkswarm.protocol.cost import CostModel, Prices, make_cost_model
 from sparkswarm.protocol.holding import Holding, inherited
 from sparkswarm.protocol.learning import PriceLearner
 from sparkswarm.protocol.merge import find_merges
@@ -93,8 +93,7 @@ class LoadBalancingUnit:
         )
         self._incoming: dict[int, tuple[int, Statistics]] = {}
         self._pending: _Pending | None = None
-        prior = WorkModel()
-        self._learner = PriceLearner(prior.per_point, prior.per_check)
+        self._learner = PriceLearner()
 
     def state(self) -> dict[int, FloatArray]:
         """Return the statistics of its partitions as plain arrays, for :meth:`restore`."""
@@ -111,14 +110,13 @@ class LoadBalancingUnit:
                 statistics = Statistics(held.partition.cells, values.copy())
                 self._held[key] = Holding(held.partition, statistics)
 
-    def use_prices(self, per_point: float, per_check: float) -> None:
-        """Cost by these prices from now on, where the model has prices.
+    def use_prices(self, prices: Prices) -> None:
+        """Use these prices from now on, where the cost model has prices.
 
         For runtimes whose executors are alike and learn together; a unit that is told its
         busy time learns prices of its own.
         """
-        if isinstance(self.model, WorkModel):
-            self.model = replace(self.model, per_point=per_point, per_check=per_check)
+        self.model = self.model.with_prices(prices)
 
     def recount_queries(self) -> None:
         """Count the queries of all partitions anew, for a unit that starts without a past."""
@@ -180,16 +178,6 @@ class LoadBalancingUnit:
         held = self.statistics(partition_id)
         held.remove_queries(queries.clipped(held.cells))
 
-    def expire_points(
-        self,
-        partition_id: int,
-        columns: IntArray,
-        rows: IntArray,
-        checks: FloatArray | None = None,
-    ) -> None:
-        """Take points of a partition that left the window out of the statistics."""
-        self.statistics(partition_id).expire_points(columns, rows, checks)
-
     # -- the protocol ----------------------------------------------------------------------
 
     def handle(self, message: Message) -> list[Message]:
@@ -228,13 +216,13 @@ class LoadBalancingUnit:
             if message.length != 1.0:
                 held.statistics.stretch_round(1.0 / message.length)
             totals = held.statistics.close_round(
-                self._config.decay, forget_jumps=self._config.cost_model == "work"
+                self._config.decay, forget_jumps=self.model.forgets_jumps
             )
             points += totals.points
             checks += totals.checks
-        if message.busy is not None:
+        if message.busy is not None and self.model.learns_prices:
             self._learner.observe(points, checks, message.busy)
-            self.use_prices(*self._learner.prices)
+            self.use_prices(self._learner.prices)
         numerator = sum(self.model.numerator(h.statistics) for h in self._held.values())
         received = sum(held.statistics.received for held in self._held.values())
         messages: list[Message] = [CostReport(self.executor, message.round, numerator, received)]
