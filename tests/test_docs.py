@@ -32,8 +32,17 @@ def test_the_examples_of_a_page_run_in_order(page, capsys):
         exec(compile(example, page.name, "exec"), names)
 
 
-def test_the_readme_has_an_example():
-    assert EXAMPLE.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+def test_the_readme_is_short_and_its_first_example_is_near_the_top():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 130
+    example = EXAMPLE.search(text)
+    assert text[: example.end()].count("\n") <= 40
+    assert not re.findall(r"(?:from|import) sparkswarm\.", example[1]), "public names only"
+
+
+def test_the_docs_have_at_most_thirty_thousand_words():
+    pages = (ROOT / "docs").rglob("*.md")
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 30_000
 
 
 def anchors(page):
