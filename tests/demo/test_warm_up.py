@@ -5,13 +5,13 @@ from sparkswarm.demo import warm_up
 
 def test_nothing_is_started_where_all_is_compiled(monkeypatch):
     monkeypatch.setattr(warm_up, "is_needed", lambda: False)
-    with warm_up.beside() as processes:
+    with warm_up.in_background() as processes:
         assert processes == []
 
 
 def test_what_was_started_ends_with_the_block(monkeypatch):
     monkeypatch.setattr(warm_up, "is_needed", lambda: True)
-    with warm_up.beside() as processes:
+    with warm_up.in_background() as processes:
         assert len(processes) == len(warm_up.PARTS)
     assert all(process.poll() is not None for process in processes)
 

@@ -89,7 +89,7 @@ def test_the_page_names_nothing_from_elsewhere(ask):
 def test_nothing_but_the_routes_is_served(ask, path):
     status, _, body = ask(path)
     assert status == 404
-    assert body == b"there is nothing here"
+    assert body == b"not found"
 
 
 def test_the_journal_comes_whole_and_then_only_its_news(ask, journal):
@@ -213,7 +213,7 @@ def test_the_command_serves_the_journal_of_a_checkpoint(command, tmp_path, journ
     assert opened == [server.url]
     assert server.url in result.stderr
     assert "warning" not in result.stderr
-    assert "not there yet" not in result.stderr
+    assert "does not exist yet" not in result.stderr
 
 
 def test_the_command_opens_no_browser_when_told_not_to(command, journal):
@@ -230,7 +230,7 @@ def test_the_command_warns_where_others_can_read(command, journal):
 
 def test_the_command_waits_for_a_run_that_has_not_begun(command, tmp_path):
     result, server, _ = command(tmp_path / "later", "--port", 0, "--no-browser")
-    assert "not there yet" in result.stderr
+    assert "does not exist yet" in result.stderr
     assert server.journal == tmp_path / "later" / "journal" / "journal.jsonl"
 
 

@@ -1,4 +1,4 @@
-"""The demo: a day of a world of cities in a minute, and a hotspot that comes, glides and goes."""
+"""The demo: a day of cities around the world in a minute, with a hotspot that moves."""
 
 from sparkswarm.demo.run import run_demo
 

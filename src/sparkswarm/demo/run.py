@@ -1,6 +1,6 @@
-"""The demo's course: start Spark, stream under SWARM, stream the same rows again, sum up.
+"""Runs the demo: starts Spark, streams with SWARM, streams the same rows with a static plan.
 
-Owns processes, folders and what Ctrl-C does. All numbers are measured.
+Owns processes, temporary folders and Ctrl-C. All numbers shown are measured.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from sparkswarm.errors import SparkswarmError
 from sparkswarm.map.server import serve_in_background
 from sparkswarm.observe.journal import IN_CHECKPOINT
 from sparkswarm.observe.progress import Progress, Status
-from sparkswarm.spark.engine import Handle
+from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.session import session
 from sparkswarm.spark.sources import register_sources
 from sparkswarm.terminal import progress_bar
 
 LINE_EVERY = 5
-"""Where there is no terminal, every so many batches get a line."""
+"""Without a terminal, every n-th batch is printed as a line."""
 
 OnBatch = Callable[[Handle, Status, Sequence[Progress]], object]
 
@@ -41,7 +41,7 @@ OnBatch = Callable[[Handle, Status, Sequence[Progress]], object]
 def run_demo(
     console: Console, seconds: int, executors: int, seed: int, compare: bool, browser: bool
 ) -> None:
-    """Stream for about so many seconds, showing each batch and the map; compare; sum up."""
+    """Stream for about ``seconds`` with a live view and the map, compare, and print a summary."""
     scene = Scene(seconds, executors, seed)
     # Workers that were interrupted may still write while the folder is being removed.
     with tempfile.TemporaryDirectory(
@@ -51,28 +51,28 @@ def run_demo(
         console.print(f"The live map is at {url}", highlight=False)
         if browser:
             webbrowser.open(url)
-        with warm_up.beside() as compilers:
+        with warm_up.in_background() as compilers:
             spark = _start_spark(console, Path(folder))
             try:
                 if compilers:
                     _wait_for(console, compilers)
-                with _ctrl_c_noted() as ctrl_c:
-                    swarm = _show(console, scene, spark, folder, ctrl_c)
-                    static = _rival(console, scene, spark, folder, ctrl_c) if compare else []
+                with _deferred_ctrl_c() as ctrl_c:
+                    swarm = _run_swarm(console, scene, spark, folder, ctrl_c)
+                    static = _run_static(console, scene, spark, folder, ctrl_c) if compare else []
             finally:
                 spark.stop()
     console.print(view.summary(scene, swarm, static))
 
 
 def _wait_for(console: Console, compilers: Sequence[subprocess.Popen[bytes]]) -> None:
-    with _doing(console, "Compiling the matching, the first time only"):
+    with _status(console, "Compiling kernels, the first time only"):
         for compiler in compilers:
             compiler.wait()
 
 
 @contextmanager
-def _doing(console: Console, what: str) -> Iterator[None]:
-    """Say what takes a while, with a sign of life where there is a terminal."""
+def _status(console: Console, what: str) -> Iterator[None]:
+    """Show what is going on, with a spinner if there is a terminal."""
     if not console.is_interactive:
         console.print(f"{what} …", highlight=False)
         yield
@@ -82,7 +82,7 @@ def _doing(console: Console, what: str) -> Iterator[None]:
 
 
 def _start_spark(console: Console, folder: Path) -> SparkSession:
-    """Start a Spark whose processes write to a file what would garble the terminal."""
+    """Start Spark with the output of its processes in a file instead of the terminal."""
     log = folder / "spark.log"
     quiet: dict[str, str | bool] = {
         "spark.log.level": "ERROR",
@@ -91,25 +91,22 @@ def _start_spark(console: Console, folder: Path) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(folder / "spark"),
-        # For a minute or two, compiling well costs Java more than it wins.
+        # The demo is short: the JVM's slower, better compiler would not pay off.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
     try:
-        with _output_to(log, console), _doing(console, "Starting Spark"):
+        with _output_to(log, console), _status(console, "Starting Spark"):
             spark = session("sparkswarm demo", "local[*]", quiet)
             register_sources(spark)
     except Exception as error:
-        said = log.read_text(errors="replace").strip().splitlines()[-5:]
-        raise SparkswarmError("\n".join(["Spark did not start:", *said, str(error)])) from error
+        tail = log.read_text(errors="replace").strip().splitlines()[-5:]
+        raise SparkswarmError("\n".join(["Spark did not start:", *tail, str(error)])) from error
     return spark
 
 
 @contextmanager
 def _output_to(log: Path, console: Console) -> Iterator[None]:
-    """Give processes that start meanwhile a file for their output, for as long as they live.
-
-    The console goes on writing to where it did.
-    """
+    """Redirect the output of processes started in this block; the console is not redirected."""
     saved = {fd: os.dup(fd) for fd in (1, 2)}
     with log.open("wb") as file:
         for fd in saved:
@@ -127,19 +124,19 @@ def _output_to(log: Path, console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def _ctrl_c_noted() -> Iterator[threading.Event]:
-    """Note Ctrl-C instead of raising at once.
+def _deferred_ctrl_c() -> Iterator[threading.Event]:
+    """Set an event on Ctrl-C instead of raising.
 
-    Raised in the middle of a word with Java, nothing more could be said to it, such as to stop.
+    Raised within a call to the JVM, it would leave a connection on which Spark cannot be stopped.
     """
-    noted = threading.Event()
+    pressed = threading.Event()
 
-    def note(_signal: int, _frame: FrameType | None) -> None:
-        noted.set()
+    def press(_signal: int, _frame: FrameType | None) -> None:
+        pressed.set()
 
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, press)
     try:
-        yield noted
+        yield pressed
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -147,7 +144,7 @@ def _ctrl_c_noted() -> Iterator[threading.Event]:
 def _watch(
     handle: Handle, batches: int, ctrl_c: threading.Event, on_batch: OnBatch
 ) -> list[Progress]:
-    """Call back after every batch; stop after the last."""
+    """Call ``on_batch`` after every batch; stop after the last. Returns all batches."""
     seen: list[Progress] = []
     try:
         while not seen or seen[-1].batch < batches - 1:
@@ -160,7 +157,7 @@ def _watch(
             elif not status.active:
                 handle.await_termination()  # raises what ended it
     finally:
-        # At once: nobody will go on from this checkpoint, so a batch need not be finished.
+        # No need to finish the batch: the checkpoint is deleted afterwards.
         handle.query.stop()
     return seen
 
@@ -168,14 +165,14 @@ def _watch(
 def _start(
     console: Console, scene: Scene, spark: SparkSession, folder: str, policy: PolicyName, pace: int
 ) -> Handle:
-    with _doing(console, "Opening the streams"):
+    with _status(console, "Opening the streams"):
         return scene.start(spark, policy, folder, pace)
 
 
-def _show(
+def _run_swarm(
     console: Console, scene: Scene, spark: SparkSession, folder: str, ctrl_c: threading.Event
 ) -> list[Progress]:
-    """Run SWARM, in a live view where there is a terminal, else line by line."""
+    """Stream with SWARM, in a live view if there is a terminal, else line by line."""
     handle = _start(console, scene, spark, folder, "swarm", pace=1)
     if not console.is_interactive:
         console.print(f"Registering {QUERIES:,} subscriptions …", highlight=False)
@@ -197,12 +194,12 @@ def _show(
         live.stop()
 
 
-def _rival(
+def _run_static(
     console: Console, scene: Scene, spark: SparkSession, folder: str, ctrl_c: threading.Event
 ) -> list[Progress]:
-    """Stream the same rows under a division of the space that never changes."""
+    """Stream the same rows with a static plan."""
     handle = _start(console, scene, spark, folder, "static_uniform", pace=0)
-    what = "The same rows, never rebalanced"
+    what = "The same rows with a static plan"
     if not console.is_interactive:
         console.print(f"{what} …", highlight=False)
         return _watch(handle, scene.batches, ctrl_c, _line_by_line(console, scene))

@@ -1,6 +1,6 @@
-"""The demo's stream: cities around the world through one day, subscriptions, and a hotspot.
+"""The demo's streams: points of cities around the world, subscriptions, and a moving hotspot.
 
-Owns what is streamed and how the engine is started on it. It shows nothing.
+Owns the streams and the engine's settings; :mod:`sparkswarm.demo.view` shows the result.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from pyspark.sql import functions as F  # noqa: N812
 from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.config import PolicyName, SwarmConfig
 from sparkswarm.geometry import Bounds
-from sparkswarm.spark.engine import Handle, Swarm
+from sparkswarm.spark.engine import Swarm
+from sparkswarm.spark.handle import Handle
 
 POINTS, QUERIES, CHANGES = 200_000, 100_000, 3_000
-"""Points of a batch, subscriptions registered, and operations on them in every later batch."""
+"""Points of a batch, subscriptions registered at first, and operations in each later batch."""
 
 BOUNDS = Bounds(-180, -60, 180, 75)
-"""The world as far as cities go: without the ice around the poles."""
+"""The inhabited world, without the polar regions."""
 
 GRID = (720, 270)
 """Cells of half a degree."""
 
 SIDE, BAD_ROWS = 0.0006, 0.001
-"""A subscription's side as a share of the world's, some 20 km; and the share of bad points."""
+"""A subscription's side as a fraction of the world's, about 20 km; fraction of invalid points."""
 
 HOTSPOT_SHARE = 0.6
 HOTSPOT = "0.46,0.68,0.02,{share},{start},{stop},0.433,0.66"
-"""A square of 7 by 3 degrees, which glides from Morocco over the Atlantic. A batch takes it a
-fifteenth of its width or so further: were it much faster, its load would be no longer in one
-place for long enough that SWARM thinks moving anything worth its while. It stays in one of the
-partitions of an even division into eight."""
+"""A square of 7 by 3 degrees that moves from Morocco over the Atlantic, by about a fifteenth of
+its width in a batch. If it were much faster, rebalancing would not pay off before the load is
+elsewhere. It stays within one partition of a uniform plan for eight executors."""
 
 RATE = round(POINTS / (24 * 60))
-"""Points in a second of the stream's time: a batch lasts 24 minutes, and 60 batches a day."""
+"""Points per second of event time: a batch covers 24 minutes, 60 batches a day."""
 
 TOPICS = ("food", "music", "news", "science", "sport", "traffic", "travel", "weather")
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What is streamed: so many batches, a day if there are 60."""
+    """The demo's streams; 60 batches are a day."""
 
     batches: int
     executors: int
@@ -54,15 +54,12 @@ class Scene:
     def phases(self) -> dict[str, range]:
         """The batches before, during and after the hotspot."""
         borders = [0, self.batches // 3, 2 * self.batches // 3, self.batches]
-        names = ("before", "during", "after")
-        return {
-            f"{name} the hotspot": range(*some)
-            for name, some in zip(names, pairwise(borders), strict=True)
-        }
+        names = ("before the hotspot", "during the hotspot", "after the hotspot")
+        return {name: range(*some) for name, some in zip(names, pairwise(borders), strict=True)}
 
     @property
     def during(self) -> range:
-        """The batches in which the hotspot is there."""
+        """The batches with the hotspot."""
         return self.phases["during the hotspot"]
 
     def hour(self, batch: int) -> float:
@@ -70,7 +67,7 @@ class Scene:
         return (batch + 0.5) * POINTS / RATE / 3600 % 24
 
     def point_options(self) -> dict[str, object]:
-        """Return the options of the source of points: where people are awake, and the hotspot."""
+        """Return the options of the source of points: cities by time of day, and the hotspot."""
         start, stop = (POINTS * batch // RATE for batch in (self.during.start, self.during.stop))
         return {
             **self._options(HOTSPOT_SHARE, start, stop),
@@ -81,12 +78,12 @@ class Scene:
     def query_options(self) -> dict[str, object]:
         """Return the options of the source of operations on subscriptions.
 
-        They wait where people live, asleep or not; those that are new while the hotspot is there
-        wait in it. In this stream's own time a batch lasts a second, the first one longer.
+        Subscriptions are in the cities at any time of day; new ones during the hotspot are in it.
+        In this stream's event time a batch lasts a second, the first one longer.
         """
-        later = QUERIES // CHANGES
+        first = QUERIES // CHANGES
         return {
-            **self._options(1.0, self.during.start + later, self.during.stop + later),
+            **self._options(1.0, self.during.start + first, self.during.stop + first),
             "queries": QUERIES, "churn": CHANGES / QUERIES, "rowsPerSecond": CHANGES,
             "limit": QUERIES + CHANGES * (self.batches - 1), "side": SIDE,
         }  # fmt: skip
@@ -107,7 +104,7 @@ class Scene:
         return rows.withColumns({"topic": _topic(F.hash("id")), "likes": likes})
 
     def queries(self, spark: SparkSession) -> DataFrame:
-        """Return the operations; half of the subscriptions ask for something special."""
+        """Return the operations; half of the subscriptions have a condition."""
         rows = _stream(spark, "swarm_queries", self.query_options())
         of_topic = F.concat(F.lit("topic = '"), _topic(F.col("id")), F.lit("'"))
         liked = F.concat(F.lit("likes >= "), F.pmod("id", F.lit(50)).cast("string"))
@@ -122,7 +119,7 @@ class Scene:
             executors=self.executors, policy=policy, round_batches=1,
         )  # fmt: skip
         application = Subscriptions({"topic": "text", "likes": "number"})
-        # For each of the two, Spark starts a Python to ask it for its columns.
+        # For each of the two, Spark starts a Python process to get the schema.
         with ThreadPoolExecutor() as pool:
             streams = [pool.submit(of, spark) for of in (self.points, self.queries)]
             points, queries = (stream.result() for stream in streams)

@@ -1,7 +1,6 @@
-"""The demo in the terminal: what is on screen after a batch, and what is said at the end.
+"""Renders the demo in the terminal: the live view after a batch, and the summary at the end.
 
-Owns words, colours and layout. It measures nothing. Everything keeps its place from batch to
-batch, so that only numbers change.
+Owns texts, colours and layout. The layout is the same for every batch, only numbers change.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from sparkswarm.protocol.messages import Decision, DecisionKind
 from sparkswarm.workloads.cities import BUSIEST_HOUR
 
 OTHER_LINES = 19
-"""Lines of the view beside bars and decisions; with 8 bars and 4 decisions it has 23 of 24."""
+"""Lines of the view without bars and decisions; with 8 bars and 4 decisions it has 23 of 24."""
 
-MOST_BARS, SPARKS = 8, "▁▂▃▄▅▆▇█"
+MAX_BARS, SPARKS = 8, "▁▂▃▄▅▆▇█"
 
 
 def screen(
@@ -34,23 +33,23 @@ def screen(
 ) -> Group:  # fmt: skip
     """Return the view after a batch."""
     width, last = console.width, seen[-1]
-    rows = min(scene.executors, MOST_BARS)
-    room = max(3, min(12, console.height - (OTHER_LINES - MOST_BARS + rows) - 1))
+    rows = min(scene.executors, MAX_BARS)
+    room = max(3, min(12, console.height - (OTHER_LINES - MAX_BARS + rows) - 1))
     sparks = Text.assemble(
         (f"{last.balance:.2f}  ", "bold"), _sparks(seen, scene.during, width - 12)
     )
-    newest = (_in_words(d) for d in reversed(decisions) if d.kind is not DecisionKind.ASK)
+    newest = (_decision(d) for d in reversed(decisions) if d.kind is not DecisionKind.ASK)
     return Group(
         _head(scene, last.batch),
         _facts(scene, status, last),
         _panel(_bars(last.busy_s, width - 4), "work of each executor in this batch"),
-        _panel(sparks, "balance efficiency, batch by batch: mean work / most, 1 is perfect"),
-        _panel(Group(*islice(newest, room)), "decisions and why, the newest first", room + 2),
+        _panel(sparks, "balance by batch: mean work / largest, 1 is perfect"),
+        _panel(Group(*islice(newest, room)), "decisions and reasons, newest first", room + 2),
     )
 
 
 def line(scene: Scene, status: Status, last: Progress) -> str:
-    """Return a batch in one line, where there is no terminal."""
+    """Return a batch as one line, for use without a terminal."""
     return (
         f"batch {last.batch + 1} of {scene.batches}, {_clock(scene, last.batch)}: "
         f"{last.points:,} points in {last.seconds:.2f} s, {last.matches:,} results, "
@@ -60,7 +59,7 @@ def line(scene: Scene, status: Status, last: Progress) -> str:
 
 
 def summary(scene: Scene, swarm: Sequence[Progress], static: Sequence[Progress]) -> Group:
-    """Return what was measured, SWARM beside the division that never changed."""
+    """Return the measurements of SWARM beside those of the static plan."""
     runs = {"SWARM": swarm, "static": static} if static else {"SWARM": swarm}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("", no_wrap=True)
@@ -79,19 +78,19 @@ def summary(scene: Scene, swarm: Sequence[Progress], static: Sequence[Progress])
     size = f"{scene.batches} batches of {POINTS:,} points, {scene.executors} executors"
     notes = [
         "Means over the batches, without the first, which registers the subscriptions.",
-        "balance: mean work of the executors / the most, 1 is perfect. busiest: processor time "
-        "of the busiest executor, which a batch would wait for if each had a core of its own. "
-        "batch: seconds by the clock, here, where executors share the cores and Spark's own "
+        "balance: mean work of the executors / the largest, 1 is perfect. busiest: processor "
+        "time of the busiest executor, for which a batch would wait if each had its own core. "
+        "batch: wall-clock time on this machine, where executors share the cores and Spark's own "
         "work is most of it.",
     ]
     if static:
-        notes.append("static: the same rows, the space divided evenly once (static_uniform).")
+        notes.append("static: the same rows with a plan that never changes (static_uniform).")
     head = Text(f"\nMeasured on Spark: {size}", style="bold")
     return Group(head, table, Text(" ".join(notes), style="dim"))
 
 
 def _clock(scene: Scene, batch: int) -> str:
-    """Return the time of the stream's day, and where it is evening."""
+    """Return the time of day in the stream, and the longitude where it is evening."""
     hour = scene.hour(batch)
     east = ((BUSIEST_HOUR - hour) * 15 + 180) % 360 - 180
     side = "E" if east >= 0 else "W"
@@ -111,25 +110,25 @@ def _head(scene: Scene, batch: int) -> Text:
 
 
 def _facts(scene: Scene, status: Status, last: Progress) -> Table:
-    """Return numbers in columns of a fixed width."""
+    """Return the numbers in columns of fixed width."""
     bad = sum(status.quarantined.values())
     facts = Table.grid(expand=True, padding=(0, 1, 0, 0))
     for _ in range(3):
         facts.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     facts.add_row(
         _fact(f"{last.points_per_second:,.0f}", "points/s"),
-        _fact(f"{last.seconds:.2f} s", "latency of a batch"),
+        _fact(f"{last.seconds:.2f} s", "latency"),
         _fact(f"{last.matches:,}", "results"),
     )
     facts.add_row(
         _fact(f"{QUERIES:,}", "subscriptions"),
-        _fact(f"{CHANGES if last.batch else QUERIES:,}", "of them changed"),
-        _fact(f"{bad:,}", "bad rows put aside"),
+        _fact(f"{CHANGES if last.batch else QUERIES:,}", "changed"),
+        _fact(f"{bad:,}", "bad rows rejected"),
     )
     facts.add_row(
         _fact(f"{scene.executors}", "executors"),
         _fact(f"{status.partitions}", "partitions"),
-        _fact(f"{status.round}", "rounds of balancing"),
+        _fact(f"{status.round}", "balancing rounds"),
     )
     return facts
 
@@ -143,8 +142,8 @@ def _panel(content: RenderableType, title: str, height: int | None = None) -> Pa
 
 
 def _bars(busy: Sequence[float], width: int) -> Table:
-    """Return a bar for each executor, in as many columns as it takes."""
-    columns = -(-len(busy) // MOST_BARS)
+    """Return a bar for each executor, in columns of at most ``MAX_BARS``."""
+    columns = -(-len(busy) // MAX_BARS)
     rows = -(-len(busy) // columns)
     room = max(1, width // columns - 12)
     most = max(busy) or 1.0
@@ -161,14 +160,14 @@ def _bars(busy: Sequence[float], width: int) -> Table:
 
 
 def _sparks(seen: Sequence[Progress], during: range, room: int) -> Text:
-    """Return the balance of the last batches as bars; those in the hotspot in yellow."""
+    """Return the balance of the last batches as bars; yellow during the hotspot."""
     bars = [SPARKS[min(7, int(p.balance * 8))] for p in seen[-room:]]
     styles = ["yellow" if p.batch in during else "green" for p in seen[-room:]]
     return Text.assemble(*zip(bars, styles, strict=True))
 
 
-def _in_words(decision: Decision) -> Text:
-    """Return a decision in one line; of several changes the first."""
+def _decision(decision: Decision) -> Text:
+    """Return a decision as one line; of several changes the first."""
     (what, reason), *more = lines(decision)
     also = f" and {len(more)} more" if more else ""
     return Text.assemble(
@@ -178,6 +177,6 @@ def _in_words(decision: Decision) -> Text:
 
 
 def _mean(values: Iterable[float], form: str) -> str:
-    """Return the mean, a dash of nothing."""
-    some = list(values)
-    return form.format(fmean(some)) if some else "-"
+    """Return the mean as text, or a dash if there are no values."""
+    numbers = list(values)
+    return form.format(fmean(numbers)) if numbers else "-"

@@ -1,9 +1,8 @@
-"""Compiling what the first batch needs, beside the start of Spark.
+"""Compiles the kernels that the first batch needs, while Spark starts.
 
-The hot loops are compiled when they are first used and then kept on disk. On a fresh clone that
-would be in the first batch, by every Python worker of Spark for itself. Here two processes share
-it while Java starts. Owns only when this is done; a kernel that is forgotten here is compiled in
-the first batch.
+Kernels are compiled on first use and then cached on disk. On a fresh clone that would happen in
+the first batch, in every Python worker; here two processes do it while the JVM starts. A kernel
+that is missing here is compiled in the first batch.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ from sparkswarm.workloads.density import rectangles_around
 MODULE = "sparkswarm.demo.warm_up"
 
 POINTS = 70_000
-"""Enough that no step of matching is left out for want of points."""
+"""Enough points that every step of matching is used."""
 
 
 def is_needed() -> bool:
-    """Return whether the slowest of all to compile is not on disk yet."""
+    """Return whether the kernel that takes longest to compile is not on disk yet."""
     kernel: Any = build._fill
     folder = Path(kernel.stats.cache_path)
     return not any(folder.glob("build._fill-*.nbi"))
 
 
 @contextmanager
-def beside() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Compile in processes of their own, as far as that is needed; they end with the block."""
+def in_background() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Compile in separate processes, if needed; they end with the block at the latest."""
     parts = list(PARTS) if is_needed() else []
     processes = [
         subprocess.Popen(
@@ -66,7 +65,7 @@ def beside() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def compile_matching() -> None:
-    """Use what builds indexes of queries and matches points against them."""
+    """Build indexes of queries and match points."""
     x, y = _places()
     ids, boxes = np.arange(POINTS), _boxes(x, y)
     expires, region = np.full(POINTS, NEVER), _edges(CONTIGUOUS_US)
@@ -77,26 +76,26 @@ def compile_matching() -> None:
 
 
 def compile_routing() -> None:
-    """Use what draws points, routes them and queries, counts both, and keeps the ledger."""
+    """Generate, route and count points and queries, and update the ledger."""
     x, y = cities_density(CONTIGUOUS_US, 50, 50).sample_points(np.random.default_rng(0), POINTS)
     boxes, ids = _boxes(x, y), np.arange(POINTS)
     op = np.full(POINTS, Op.REGISTER, np.int8)
     config = SwarmConfig(bounds=_edges(CONTIGUOUS_US), grid=(50, 50), executors=2)
     swarm = LocalSwarm(config)
     _route(swarm, x, y, boxes, ids, op)
-    # What comes from Arrow cannot be written to: to a compiler it is of another type.
+    # Arrays from Arrow are read-only, which is another type to the compiler.
     for array in (x, y, ids, op):
         array.flags.writeable = False
     _route(swarm, x, y, boxes, ids, op)
     swarm.close_round(0, {0: 1.0, 1: 2.0})
-    _decide(x, y, boxes, ids)
+    _match_conditions(x, y, boxes, ids)
 
 
 def _route(
     swarm: LocalSwarm, x: FloatArray, y: FloatArray, boxes: FloatArray, ids: LongArray,
     op: npt.NDArray[np.int8],
 ) -> None:  # fmt: skip
-    """Send points and queries on their way, and register the queries."""
+    """Route points and queries, and register the queries."""
     edges = [np.array(edge) for edge in boxes.T]
     for edge in edges:
         edge.flags.writeable = x.flags.writeable
@@ -112,8 +111,8 @@ def _route(
     apply_operations(Bucket.empty(), Bucket.empty(), operations, 0, 0)
 
 
-def _decide(x: FloatArray, y: FloatArray, boxes: FloatArray, ids: LongArray) -> None:
-    """Use what decides on the conditions of subscriptions."""
+def _match_conditions(x: FloatArray, y: FloatArray, boxes: FloatArray, ids: LongArray) -> None:
+    """Evaluate conditions of subscriptions."""
     application = Subscriptions({"topic": "text", "likes": "number"})
     edges = dict(zip(("min_x", "min_y", "max_x", "max_y"), boxes[:2].T, strict=True))
     none = pa.nulls(2, pa.list_(pa.string()))
@@ -140,13 +139,13 @@ def _edges(bounds: Bounds) -> tuple[float, float, float, float]:
 
 
 PARTS = {"matching": compile_matching, "routing": compile_routing}
-"""About as much to do in each."""
+"""Two parts that take about the same time."""
 
 
 def main() -> None:
-    """Compile now, as far as that is needed, and say so."""
-    with beside() as processes:
+    """Compile now, if needed, and print that."""
+    with in_background() as processes:
         if processes:
-            print("Compiling the matching, the first time only (some 20 seconds)")
+            print("Compiling kernels, the first time only (about 20 seconds)")
         for process in processes:
             process.wait()

@@ -1,1 +1,1 @@
-"""The live map: a small server and a page that shows a run from its journal."""
+"""The live map: a small web server and a page that shows a run from its journal."""

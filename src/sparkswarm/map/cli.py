@@ -1,7 +1,4 @@
-"""``sparkswarm map``: watch a run, or one that is over.
-
-Owns words and options of this command, and nothing that computes.
-"""
+"""The command ``sparkswarm map``: its options and messages."""
 
 from __future__ import annotations
 
@@ -23,40 +20,40 @@ def map_(
         str,
         typer.Argument(
             metavar="CHECKPOINT_OR_JOURNAL",
-            help="The run: its checkpoint, or its journal's file or folder.",
+            help="The run's checkpoint, or its journal (a file or folder).",
         ),
     ],
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Where to serve the page; 0 is any free port.")
+        int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")
     ] = 8765,
     host: Annotated[
-        str, typer.Option(help="The address to serve at; the default is this machine only.")
+        str, typer.Option(help="Address to listen on; by default this machine only.")
     ] = LOOPBACK,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
     ] = True,
 ) -> None:
-    """Show a run on a live map, in the browser: under way, or replayed from its journal.
+    """Show a run on a map in the browser: live, or replayed from its journal.
 
-    Give it the folder that the run has as its checkpoint: sparkswarm map my/checkpoint
+    Example: sparkswarm map my/checkpoint
 
-    If nothing is there yet, the page waits for it. Serves until Ctrl-C.
+    If the run has no journal yet, the page waits for it. Serves until Ctrl-C.
 
-    Exit codes: 1 the journal is not a local file or the port is taken, 2 wrong usage, 130 it was
-    ended with Ctrl-C.
+    Exit codes: 1 the journal is not a local file or the port is in use, 2 wrong usage, 130
+    interrupted.
     """
     with exit_on_error():
         journal = _journal(run)
         server = MapServer(journal, host, port)
     if not is_loopback(host):
         stderr.print(
-            f"[bold yellow]warning:[/] whoever reaches {host} can read this run's journal; "
+            f"[bold yellow]warning:[/] anyone who can reach {host} can read this run's journal; "
             "there is no password",
             highlight=False,
         )
     if not journal.exists():
-        stderr.print(f"{journal} is not there yet: waiting for it", style="dim", highlight=False)
-    stderr.print(f"The map is at {server.url} (Ctrl-C ends it)", highlight=False)
+        stderr.print(f"{journal} does not exist yet: waiting for it", style="dim", highlight=False)
+    stderr.print(f"The map is at {server.url} (Ctrl-C stops it)", highlight=False)
     if browser:
         webbrowser.open(server.url)
     with exit_on_error(), server:
@@ -66,5 +63,7 @@ def map_(
 def _journal(run: str) -> Path:
     path = local_path(run)
     if path is None:
-        raise ConfigError(f"a journal is a local file, got {run!r}; copy it here first")
+        raise ConfigError(
+            f"the map reads local files only, got {run!r}; copy the journal here first"
+        )
     return find(path)

@@ -1,8 +1,7 @@
-"""The map's server: one page, the files that it needs, and the journal from an offset on.
+"""The web server of the map: one page, its files, and the journal from an offset on.
 
-Owns what is answered to whom. Routes are fixed, so no path of a request ever becomes a path
-of a file. It only reads, and it holds nothing of the journal: what the page asks for is read
-when it asks.
+Owns the routes and who may use them. Routes are fixed, so a request's path never becomes a file's
+path. Read-only and stateless: the journal is read when the page polls.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ PAGES: Mapping[str, tuple[str, str]] = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/land.json": ("land.json", "application/json"),
 }
-"""What the page consists of: file and type of each path."""
+"""File and content type of each path."""
 
 HEADERS = {
-    # Were a name from the journal ever to become a script, the browser would not run it.
+    # If text from the journal ever became a script, the browser would not run it.
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -55,16 +54,16 @@ class MapServer(ThreadingHTTPServer):
     Parameters
     ----------
     journal
-        The journal's file, which need not be there yet.
+        The journal's file; it need not exist yet.
     host
-        The address to listen at; anything but loopback lets others read the journal.
+        Address to listen on; any but loopback lets other machines read the journal.
     port
-        The port; 0 takes a free one.
+        Port; 0 takes a free one.
 
     Raises
     ------
     ConfigError
-        If it cannot listen there.
+        If it cannot listen on this address and port.
     """
 
     daemon_threads = True
@@ -79,17 +78,17 @@ class MapServer(ThreadingHTTPServer):
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
             raise ConfigError(
-                f"the map cannot listen at {host}, port {port}: {error}; port 0 takes a free one"
+                f"the map cannot listen on {host}, port {port}: {error}; port 0 takes a free one"
             ) from error
 
     @property
     def url(self) -> str:
-        """The address of the page."""
+        """URL of the page."""
         host, port = str(self.server_address[0]), self.server_port
         return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a browser that goes away in the middle of an answer is no news."""
+        """Log nothing: browsers close connections in the middle of an answer."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -99,30 +98,28 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        """Answer."""
+        """Answer a request."""
         url = urlsplit(self.path)
         if self.server.only_loopback and not _names_loopback(self.headers.get("Host", "")):
-            # Another site's name that leads here: its scripts are not to read the journal.
+            # DNS rebinding: scripts of another site must not read the journal.
             self._refuse(HTTPStatus.FORBIDDEN, "this map is served to this machine only")
         elif url.path in PAGES:
             self._answer(self.server.pages[url.path], PAGES[url.path][1])
         elif url.path == "/events":
             self._events(parse_qs(url.query).get("since", ["0"])[-1])
         else:
-            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
+            self._refuse(HTTPStatus.NOT_FOUND, "not found")
 
     do_HEAD = do_GET  # noqa: N815
 
     def _events(self, since: str) -> None:
         if not OFFSET.fullmatch(since):
-            self._refuse(HTTPStatus.BAD_REQUEST, "since must be an offset, a whole number")
+            self._refuse(HTTPStatus.BAD_REQUEST, "since must be an offset in bytes, a whole number")
             return
         chunk = read(self.server.journal, int(since))
         offsets = {"Start": chunk.start, "Stop": chunk.stop, "End": chunk.end}
-        self._answer(
-            chunk.lines, "application/jsonl; charset=utf-8",
-            headers={f"Journal-{name}": str(offset) for name, offset in offsets.items()},
-        )  # fmt: skip
+        headers = {f"Journal-{name}": str(offset) for name, offset in offsets.items()}
+        self._answer(chunk.lines, "application/jsonl; charset=utf-8", headers=headers)
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         self._answer(why.encode(), "text/plain; charset=utf-8", status)
@@ -143,18 +140,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: a page asks every second."""
+        """Log nothing: a page polls every second."""
 
 
 def serve_in_background(journal: Path | str, port: int = 0) -> str:
-    """Serve the map of a journal to this machine until the process ends; return its address."""
+    """Serve the map to this machine until the process ends; return its URL."""
     server = MapServer(journal, LOOPBACK, port)
     threading.Thread(target=server.serve_forever, name="map", daemon=True).start()
     return server.url
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches what listens at a host."""
+    """Return whether only this machine can reach a server on ``host``."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,23 +1,23 @@
-"""The journal of a run: what happened, batch by batch, as lines of JSON.
+"""The journal of a run: one line of JSON for each batch, change of plan and decision.
 
-Owns the entries, their file and how it is read while it grows. It hears of a run as any
-observer does and knows nothing of Spark; it needs nothing but Python. Every line is an object
-with an ``entry``:
+Owns the entries, their file, and reading it while it grows. Written on the driver by an observer,
+once a batch; read by anyone, without Spark. Every line is an object with an ``entry``:
 
 ``start``
-    The run began or went on: ``time``, ``policy``, ``bounds``, ``grid``, ``executors``, and
-    ``offset``, where in the journal this line stands.
+    The run started or continued: ``time``, ``policy``, ``bounds``, ``grid``, ``executors``, and
+    ``offset``, the position of this line in the journal in bytes.
 ``plan``
     The plan changed: ``version``, ``executors``, ids of partitions ``retired``, and partitions
-    ``created``. With ``whole`` nothing that was there before counts.
+    ``created``. With ``whole`` it replaces the plan instead of changing it.
 ``batch``
-    A batch is done: its numbers, those of :class:`~sparkswarm.observe.progress.Progress`.
+    A batch is done: its counts and the other numbers of
+    :class:`~sparkswarm.observe.progress.Progress`.
 ``decision``
-    What was decided after that batch, and why: the fields of
+    A decision after that batch: the fields of
     :func:`~sparkswarm.observe.describe.decision_json`.
 
-The journal is for people who watch. Nothing is recovered from it, so it is not synchronised
-with the disk: after a power cut its end may be missing.
+Nothing is recovered from the journal, so it is not synced to disk: after a power failure its end
+may be missing.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ if TYPE_CHECKING:
     from sparkswarm.protocol.plan import Plan
 
 IN_CHECKPOINT = "journal/journal.jsonl"
-"""Where a checkpoint has its journal."""
+"""Path of the journal within a checkpoint."""
 
 MAX_BYTES = 16 * 2**20
-"""A journal has at most two files of this size: days of a quiet run, hours of a busy one."""
+"""Maximum size of each of the two files of a journal: days of a quiet run, hours of a busy one."""
 
 CHUNK_BYTES = 2**20
-"""How much is read at once, about."""
+"""About how much :func:`read` returns."""
 
 Entry = dict[str, Any]
 
 
 class Journal:
-    """Write down every batch that it is told of; an ``Observer``.
+    """Writes every batch to a file; an ``Observer``.
 
-    When the file is full it becomes the older one of two, in place of the one before, and a
-    new file begins with the plan in force, so that it can be read alone.
+    A full file is renamed to ``.1``, replacing the one before, and a new file begins with the
+    current plan, so that it can be read alone.
 
     Parameters
     ----------
     path
-        The file; what an earlier start of the run wrote there is kept.
+        The file; entries of earlier starts of the run are kept.
     policy
         The run's policy.
     max_bytes
-        How large a file may become. One that a single batch overfills is larger.
+        Maximum size of a file, unless a single batch needs more.
     clock
-        Tells the time, in seconds since 1970.
+        Returns the time in seconds since 1970.
     """
 
     def __init__(
@@ -81,30 +81,30 @@ class Journal:
         self._plan: Plan | None = None
 
     def __call__(self, progress: Progress, plan: Plan, decisions: Sequence[Decision]) -> None:
-        """Write a batch, what changed in the plan before it, and what was decided after it."""
+        """Write a batch, the change of plan before it, and the decisions after it."""
         now = round(self._clock(), 3)
         batch = [_batch(progress, now), *(_decision(progress.batch, d) for d in decisions)]
-        # Should this fail, the next batch mends the file and gives the whole plan.
+        # If writing fails, the next batch repairs the file and writes the whole plan.
         known, self._plan = self._plan, None
-        size = self._path.stat().st_size if known else self._mend()
+        size = self._path.stat().st_size if known else self._repair()
         before = _changes(known, plan) if known else self._head(plan, now, size)
         data = _lines(before + batch)
         if size and size + len(data) > self._max_bytes:
             self._path.replace(_older(self._path))
             self._base += size
             data = _lines(self._head(plan, now, 0) + batch)
-        # Opened for every batch: nobody says when the run is over and it could be closed.
+        # Opened for every batch: an observer is not told when the run ends.
         with self._path.open("ab") as file:
             file.write(data)
         self._plan = plan
 
-    def _mend(self) -> int:
-        """Find out where the journal stands, end its last line, and return the file's size."""
+    def _repair(self) -> int:
+        """Find the journal's offset, end a torn last line, and return the file's size."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             files = _files(self._path, stack)
             if not (files and files[-1].is_newest):
-                # There is no file, or one that ends within its first line.
+                # There is no file, or its first line is torn.
                 self._path.unlink(missing_ok=True)
                 self._base = files[-1].base + files[-1].size() if files else 0
                 return 0
@@ -115,7 +115,7 @@ class Journal:
         return size + torn
 
     def _head(self, plan: Plan, now: float, size: int) -> list[Entry]:
-        """Return what a reader needs to know first, at the end of a file of such a size."""
+        """Return the entries from which a reader can start, for a file of ``size`` bytes."""
         b = plan.grid.bounds
         return [
             {
@@ -132,9 +132,9 @@ class Journal:
 
 
 def _changes(old: Plan | None, new: Plan) -> list[Entry]:
-    """Return an entry for the new plan; none where it is the old one.
+    """Return an entry for the new plan; none if its version is the old one.
 
-    A partition never changes under its id, so ids say it all.
+    A partition never changes under its id, so comparing ids is enough.
     """
     if old is not None and old.version == new.version:
         return []
@@ -193,17 +193,15 @@ def _lines(entries: Iterable[Entry]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole lines of a journal.
+    """Complete lines of a journal.
 
     Attributes
     ----------
     start, stop
-        Where in the journal they are, in bytes from its very beginning: offsets do not change
-        when old lines are dropped.
+        Their offsets, in bytes since the journal's beginning; dropping old lines does not
+        change them.
     end
-        Where the journal ended when it was read.
-    lines
-        The lines.
+        Offset of the journal's end when it was read.
     """
 
     start: int
@@ -212,7 +210,7 @@ class Chunk:
     lines: bytes
 
     def entries(self) -> list[Entry]:
-        """Return the entries; a line that a killed process left unfinished is none."""
+        """Return the entries; a line that a killed process left torn is skipped."""
         found = []
         for line in self.lines.splitlines():
             with suppress(ValueError):
@@ -223,12 +221,11 @@ class Chunk:
 
 
 def read(path: Path | str, since: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Chunk:
-    """Return lines from an offset on, at most about ``chunk_bytes``; ask again from their stop.
+    """Return the lines from an offset on, about ``chunk_bytes`` of them; continue at their stop.
 
-    Reads no more than it returns, so it can be asked every second. Where the offset is gone,
-    because old lines were dropped or another journal is in the place, the chunk starts with
-    the oldest line there is, and its ``start`` says so. A journal that is not there yet has
-    no lines.
+    Reads no more than it returns, so polling is cheap. If the offset no longer exists, because
+    old lines were dropped or another journal took its place, the chunk starts at the oldest line.
+    A journal that does not exist yet has no lines.
     """
     with ExitStack() as stack:
         files = _files(Path(path), stack)
@@ -240,17 +237,17 @@ def read(path: Path | str, since: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Ch
         for file in files:
             stop = file.base + file.size()
             if since < stop and (lines := file.lines(since, chunk_bytes)):
-                # What an unfinished line hides at the end of the older file is skipped.
+                # A torn line at the end of the older file is skipped.
                 start = max(since, file.base)
                 return Chunk(start, start + len(lines), end, lines)
         return Chunk(since, since, end, b"")
 
 
 def find(path: Path | str) -> Path:
-    """Return the journal that a path stands for: a checkpoint, its journal's folder, or a file.
+    """Return the journal of a checkpoint, of a journal's folder, or a journal's file itself.
 
-    The journal need not be there yet; a path that nothing is at is taken for a checkpoint,
-    or for a file if it ends in ``.jsonl``.
+    The journal need not exist yet: a path that does not exist is taken for a checkpoint, or for
+    a file if it ends in ``.jsonl``.
     """
     path = Path(path)
     name = Path(IN_CHECKPOINT).name
@@ -261,7 +258,7 @@ def find(path: Path | str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """One of the two files, open."""
+    """One of the two files of a journal, open for reading."""
 
     file: BinaryIO
     base: int
@@ -277,16 +274,15 @@ class _File:
     def lines(self, since: int, chunk_bytes: int) -> bytes:
         self.file.seek(max(0, since - self.base))
         data = self.file.read(chunk_bytes)
-        # A line longer than the chunk must not stop the reader for ever.
+        # A line longer than the chunk must not stop the reader.
         data += self.file.readline()
         return data[: data.rfind(b"\n") + 1]
 
 
 def _files(path: Path, stack: ExitStack) -> list[_File]:
-    """Open what there is of a journal, the older file first."""
+    """Open the files of a journal that exist, the older first."""
     found: list[_File] = []
-    # The newer is opened first: should it become the older meanwhile, it is met twice and not
-    # missed.
+    # The newer is opened first: if it is renamed meanwhile, it is found twice instead of never.
     for name, is_newest in ((path, True), (_older(path), False)):
         with suppress(FileNotFoundError):
             file = stack.enter_context(name.open("rb"))
@@ -297,7 +293,7 @@ def _files(path: Path, stack: ExitStack) -> list[_File]:
 
 
 def _base(first_line: bytes) -> int | None:
-    """Return where in the journal a file begins; None where its first line is no start."""
+    """Return a file's offset in the journal; None if its first line is not a start entry."""
     with suppress(ValueError, KeyError, TypeError):
         if first_line.endswith(b"\n"):
             return int(json.loads(first_line)["offset"])

@@ -52,7 +52,9 @@ class Counts:
     operations: int = count(
         "operations", "Operations on queries that took effect.", name="query_operations"
     )
-    snapshot_queries: int = count("queries", "Snapshot queries answered.", name="snapshot_queries")
+    snapshot_queries: int = count(
+        "queries", "Valid snapshot queries of the stream.", name="snapshot_queries"
+    )
     late: int = count(
         "points",
         "Points that came too late for a window, once for each query. If they are many, use a "
