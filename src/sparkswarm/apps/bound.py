@@ -1,7 +1,8 @@
-"""An application as the tasks get it, and the details of its queries.
+"""An application bound to the columns of a stream: what tasks are given.
 
-Owns how what an application wants to know of a query travels: as JSON, in one value for each
-query, from the user's columns through the store to :meth:`Application.build`.
+Owns how an application travels to tasks (pickled), how its columns of a query travel (as JSON, one
+value per query, from the user's columns through the store to :meth:`Application.build`), and the
+checks of what a user's code returns. Made on the driver once per start; used in tasks.
 """
 
 from __future__ import annotations
@@ -23,34 +24,37 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sparkswarm.apps.application import Application, Pairs, Stateful, StateUpdate, Watermarks
+from sparkswarm.compiled import BoolArray
 from sparkswarm.errors import ApplicationError, ConfigError
 from sparkswarm.geometry import Grid
-from sparkswarm.store.queries import DETAILS, OPERATION_COLUMNS, PLAIN_NAMES, Queries
+from sparkswarm.store.queries import DETAILS, EDGES, OPERATION_COLUMNS, PLAIN_NAMES, Queries
+
+UNREADABLE = "columns that cannot be decoded"
+COLLECTED = "collects points over time, which a snapshot query cannot do; register it"
+
+_OWNER = ("id", "home")
+"""Columns of state that say which query it belongs to."""
 
 
 def block_column(name: str) -> str:
-    """Return what a column of the user's is called in a block; the others are ``id``, ``x`` ..."""
+    """Return the name of a user's column in a block, where ``id``, ``x``, ``y`` ... are taken."""
     return f".{name}"
-
-
-UNREADABLE = "columns that cannot be read"
-KEPT_OVER_TIME = "asks once for what is kept over time; register it"
 
 
 @dataclass(frozen=True)
 class BoundApplication:
-    """An application and what its columns are.
+    """An application and the columns of the stream that it is bound to.
 
     Attributes
     ----------
     pickled
-        The application, so that its class may be defined in the driver's main module.
+        The application. Pickled by value, so its class may be defined in the driver's main module.
     query_schema
-        What a query has beyond its rectangle.
+        The application's columns of queries.
     point_names
-        Our names for the point's columns that it needs, and its own.
+        From internal names of its columns of points to the names that it uses.
     point_schema
-        The columns of the points, as it knows them.
+        All columns of the points, under the names that it uses.
     """
 
     pickled: bytes
@@ -62,9 +66,9 @@ class BoundApplication:
     def of(
         cls, application: Application, point_names: Mapping[str, str], points: pa.Schema
     ) -> BoundApplication:
-        """Prepare an application for its journey; ConfigError where it cannot be sent.
+        """Bind an application; ConfigError if its columns clash or it cannot be pickled.
 
-        ``points`` are the columns of the points, as the application knows them.
+        ``points`` are the columns of the points, under the names that the application uses.
         """
         application._check_names(vars(application))
         application = application.bind(points)
@@ -94,52 +98,50 @@ class BoundApplication:
 
     @property
     def application(self) -> Application:
-        """The application itself."""
+        """The application; unpickled once per process."""
         return _unpickled(self.pickled)
 
+    @property
+    def stateful(self) -> Stateful | None:
+        """The application if it keeps state, else None."""
+        return self.application.stateful
+
     def points(self, rows: pa.Table) -> pa.Table:
-        """Return points as the application knows them."""
+        """Return points with the columns that the application uses."""
         names = {**PLAIN_NAMES, **self.point_names}
         chosen = [name for name in rows.column_names if name in names]
         return rows.select(chosen).rename_columns([names[name] for name in chosen])
 
     def block_points(self, rows: pa.Table) -> pa.Table:
-        """Return points of a block as the application knows them.
+        """Return points of a block with the columns that the application uses.
 
-        A column that was not kept at the time is null.
+        Columns that a block of earlier settings lacks are null.
         """
-        known = rows.select(["id", "x", "y", "time"])
+        points = rows.select(list(PLAIN_NAMES.values()))
         for name in self.point_names.values():
-            kept = block_column(name)
-            column = pa.nulls(rows.num_rows, self.point_schema.field(name).type)
-            known = known.append_column(
-                name, rows.column(kept) if kept in rows.column_names else column
+            stored = block_column(name)
+            points = points.append_column(
+                name,
+                rows.column(stored)
+                if stored in rows.column_names
+                else pa.nulls(rows.num_rows, self.point_schema.field(name).type),
             )
-        return known
+        return points
 
     def queries(self, queries: Queries) -> pa.Table:
-        """Return queries as the application knows them."""
-        edges = np.ascontiguousarray(queries.boxes.T)
-        table = pa.table(
-            [queries.ids, *edges, queries.expires],
-            names=["id", "min_x", "min_y", "max_x", "max_y", "expires"],
-        )
-        details = queries.attributes
-        if details is None:
-            details = pa.nulls(len(queries.ids), pa.large_binary())
-        for name, column in zip(
-            self.query_schema.names, self._decoded(details).columns, strict=True
-        ):
-            table = table.append_column(name, column)
+        """Return the table that :meth:`Application.build` gets, without ``home``."""
+        edges = dict(zip(EDGES, np.ascontiguousarray(queries.boxes.T), strict=True))
+        table = pa.table({"id": queries.ids, **edges, "expires": queries.expires})
+        attributes = queries.attributes
+        if attributes is None:
+            attributes = pa.nulls(len(queries.ids), pa.large_binary())
+        decoded = self._decode(attributes)
+        for name in self.query_schema.names:
+            table = table.append_column(name, decoded.column(name))
         return table
 
-    @property
-    def stateful(self) -> Stateful | None:
-        """The application, if it keeps something for each query."""
-        return self.application.stateful
-
     def build(self, queries: Queries, grid: Grid) -> Any:
-        """Let the application prepare some queries."""
+        """Let the application prepare queries for matching."""
         table = self.queries(queries)
         if self.stateful:
             cells = queries.cells(grid)
@@ -148,8 +150,8 @@ class BoundApplication:
         with user_code(self.application, "build"):
             return self.application.build(table)
 
-    def match(self, built: Any, points: pa.Table, pairs: Pairs) -> npt.NDArray[np.bool_]:
-        """Let the application decide on some pairs."""
+    def match(self, built: Any, points: pa.Table, pairs: Pairs) -> BoolArray:
+        """Let the application decide on pairs."""
         with user_code(self.application, "match"):
             found = np.asarray(self.application.match(built, points, pairs))
         if found.shape != pairs.points.shape or found.dtype != np.bool_:
@@ -160,31 +162,31 @@ class BoundApplication:
         return found
 
     def collect(self, built: Any, points: pa.Table, pairs: Pairs) -> pa.Table:
-        """Let the application take in some pairs that match."""
-        assert self.stateful is not None
+        """Return what matched pairs add to state."""
+        stateful = self._require_state()
         with user_code(self.application, "collect"):
-            found = self.stateful.collect(built, points, pairs)
-        return _checked(self.application, "collect", found)
+            found = stateful.collect(built, points, pairs)
+        return _checked_state(self.application, "collect", found)
 
     def advance(
         self, state: Sequence[pa.Table], new: Sequence[pa.Table], watermarks: Watermarks
     ) -> StateUpdate:
-        """Let the application make of state what a batch makes of it."""
-        assert self.stateful is not None
+        """Let the application apply a batch to state."""
+        stateful = self._require_state()
         with user_code(self.application, "advance"):
-            told = self.stateful.advance(state, new, watermarks)
-            summaries = told.summaries.cast(self.stateful.summary_schema)
-        state = _checked(self.application, "advance", told.state)
-        return replace(told, summaries=summaries, state=state)
+            update = stateful.advance(state, new, watermarks)
+            summaries = update.summaries.cast(stateful.summary_schema)
+        after = _checked_state(self.application, "advance", update.state)
+        return replace(update, summaries=summaries, state=after)
 
     def rejections(self, queries: Queries) -> npt.NDArray[np.object_]:
-        """Say of each query why the application cannot serve it, None where it can."""
+        """Return for each query the reason to reject it, or None."""
         reasons = np.full(len(queries.ids), None, dtype=object)
+        readable = np.arange(len(queries.ids))
         try:
-            readable = np.arange(len(queries.ids))
             table = self.queries(queries)
         except pa.ArrowInvalid:
-            # One that cannot be read spoils all: find it.
+            # They are decoded together: one that is invalid has to be searched for.
             good = np.array([self._is_readable(queries, i) for i in range(len(queries.ids))])
             reasons[~good] = UNREADABLE
             readable = np.flatnonzero(good)
@@ -195,27 +197,32 @@ class BoundApplication:
         return reasons
 
     def snapshot_rejections(self, queries: Queries, grid: Grid) -> npt.NDArray[np.object_]:
-        """Say of each snapshot query why it cannot be answered, None where it can."""
+        """Return for each snapshot query the reason to reject it, or None."""
         reasons = np.full(len(queries.ids), None, dtype=object)
         if self.stateful and len(reasons):
             built = self.build(queries, grid)
             if built is not None:
-                reasons[self.stateful.collects(built)] = KEPT_OVER_TIME
+                reasons[self.stateful.collects(built)] = COLLECTED
         return reasons
 
-    def _is_readable(self, queries: Queries, number: int) -> bool:
+    def _require_state(self) -> Stateful:
+        if self.stateful is None:
+            raise ApplicationError(f"{type(self.application).__name__} keeps no state")
+        return self.stateful
+
+    def _is_readable(self, queries: Queries, row: int) -> bool:
         try:
-            self.queries(queries.take(np.array([number])))
+            self.queries(queries.take(np.array([row])))
         except pa.ArrowInvalid:
             return False
         return True
 
-    def _decoded(self, details: pa.LargeBinaryArray) -> pa.Table:
-        """Return the columns that were encoded in the details, null where there are none."""
-        if not len(self.query_schema) or not len(details):
+    def _decode(self, attributes: pa.LargeBinaryArray) -> pa.Table:
+        """Return the application's columns from JSON; null where there is none."""
+        if not len(self.query_schema) or not len(attributes):
             return self.query_schema.empty_table()
-        blank = pc.equal(pc.binary_length(pc.fill_null(details, b"")), 0)
-        lines = pc.if_else(blank, pa.scalar(b"{}", pa.large_binary()), details)
+        blank = pc.equal(pc.binary_length(pc.fill_null(attributes, b"")), 0)
+        lines = pc.if_else(blank, pa.scalar(b"{}", pa.large_binary()), attributes)
         content = b"\n".join(line.as_buffer() for line in lines)
         return pj.read_json(
             io.BytesIO(content),
@@ -226,12 +233,10 @@ class BoundApplication:
         ).combine_chunks()
 
 
-def _checked(application: Application, method: str, state: pa.Table) -> pa.Table:
-    """Return state that says whose it is."""
+def _checked_state(application: Application, method: str, state: pa.Table) -> pa.Table:
+    """Return a table of state; ApplicationError if it lacks the columns of its queries."""
     names = state.schema.names
-    whole = {name for name in ("id", "home") if name in names}
-    whole = {name for name in whole if state.schema.field(name).type == pa.int64()}
-    if len(whole) < 2:
+    if any(name not in names or state.schema.field(name).type != pa.int64() for name in _OWNER):
         raise ApplicationError(
             f"the state that {method} of {type(application).__name__} returns must have the "
             f"columns id and home, as build got them; it has {', '.join(names) or 'none'}"
@@ -241,7 +246,7 @@ def _checked(application: Application, method: str, state: pa.Table) -> pa.Table
 
 @contextmanager
 def user_code(application: Application, method: str) -> Iterator[None]:
-    """Say whose error it is."""
+    """Turn an exception in a method of the application into an ApplicationError that names it."""
     try:
         yield
     except Exception as error:

@@ -124,3 +124,15 @@ def positions_of(ids: LongArray, sorted_ids: LongArray) -> LongArray:
         return np.full(len(ids), -1, dtype=np.int64)
     found = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
     return np.where(sorted_ids[found] == ids, found, -1).astype(np.int64)
+
+
+def boxes_of(rows: pa.Table) -> FloatArray:
+    """Return the rectangles of operations or snapshot queries; NaN where an edge is null."""
+    return np.stack([rows.column(edge).to_numpy(zero_copy_only=False) for edge in EDGES], axis=1)
+
+
+def attributes_of(rows: pa.Table) -> pa.LargeBinaryArray | None:
+    """Return the application's columns of operations or snapshot queries; None if it has none."""
+    if DETAILS not in rows.column_names:
+        return None
+    return rows.column(DETAILS).cast(pa.large_binary()).combine_chunks()

@@ -1,0 +1,258 @@
+"""Kinds of snapshot query: questions about the recent points, each answered once.
+
+Owns the kinds, :data:`SNAPSHOT_KINDS`, how recent points are found, and what a kind answers with
+them. A new kind is a class here and a line in the registry; the operation that asks it, routing
+and the columns of answers derive from it. Runs in tasks, once for each executor with snapshot
+queries in a batch. It depends on its arguments alone, so running again gives the same answers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkswarm.apps.application import Pairs
+from sparkswarm.apps.bound import BoundApplication
+from sparkswarm.compiled import FloatArray, LongArray
+from sparkswarm.geometry import Box, Grid
+from sparkswarm.store.blocks import MAX_TIME, MIN_TIME, Block
+from sparkswarm.store.manifest import BlockRef
+from sparkswarm.store.queries import NEVER, Queries, attributes_of, boxes_of
+
+ANSWER_ROWS = 100_000
+"""Approximate number of rows in one table of answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotQueries:
+    """Snapshot queries of one kind: a row for each query and partition under its rectangle.
+
+    Attributes
+    ----------
+    ids
+        The user's id of each query. Several queries may have the same.
+    numbers
+        The query that each row belongs to, by a number of its own.
+    partitions
+        The partition of each row.
+    boxes
+        min_x, min_y, max_x, max_y of each, edges included.
+    since, until
+        Event times of the points, both included.
+    attributes
+        The application's columns, as in :class:`~sparkswarm.store.queries.Queries`.
+    """
+
+    ids: LongArray
+    numbers: LongArray
+    partitions: LongArray
+    boxes: FloatArray
+    since: LongArray
+    until: LongArray
+    attributes: pa.LargeBinaryArray | None = None
+
+    @classmethod
+    def from_table(cls, rows: pa.Table, window_start: int, now: int) -> SnapshotQueries:
+        """Read rows with the columns of operations, and ``number`` and ``partition``.
+
+        Points before ``window_start`` or after ``now`` are not in the window.
+        """
+        rows = rows.combine_chunks()
+        since = pc.fill_null(rows.column("since"), MIN_TIME).to_numpy()
+        until = pc.fill_null(rows.column("until"), MAX_TIME).to_numpy()
+        return cls(
+            ids=rows.column("id").to_numpy(),
+            numbers=rows.column("number").to_numpy(),
+            partitions=rows.column("partition").to_numpy(),
+            boxes=boxes_of(rows),
+            since=np.maximum(since, window_start),
+            until=np.minimum(until, now),
+            attributes=attributes_of(rows),
+        )
+
+    def to_queries(self) -> Queries:
+        """Return the rows as queries that never expire."""
+        return Queries(self.ids, self.boxes, np.full(len(self.ids), NEVER), self.attributes)
+
+
+class FoundRows(NamedTuple):
+    """Points in a block that a snapshot query matches.
+
+    Attributes
+    ----------
+    query
+        Row of the query in :class:`SnapshotQueries`.
+    block
+        The block.
+    rows
+        Rows of the points in the block, at least one.
+    """
+
+    query: int
+    block: Block
+    rows: LongArray
+
+
+class SnapshotKind(ABC):
+    """A kind of snapshot query."""
+
+    op: ClassVar[str]
+    """The operation that asks it: the value of the column ``op``."""
+    columns: ClassVar[pa.Schema]
+    """Columns of its answers besides ``query_id`` and the columns of a point."""
+    answered_by: ClassVar[Literal["every_owner", "one_executor"]]
+    """Who answers a query: all owners of partitions under its rectangle, each for its own, or one
+    of them alone."""
+
+    @abstractmethod
+    def answer(
+        self, queries: SnapshotQueries, found: Iterable[FoundRows], points: pa.Schema
+    ) -> Iterator[pa.Table]:
+        """Yield the answers to queries.
+
+        A table has ``query_id`` and any of :attr:`columns` and ``points``; the others are null.
+
+        Parameters
+        ----------
+        queries
+            The queries.
+        found
+            The points that they match, found as it is read.
+        points
+            Columns of a point, by their names in a block.
+        """
+
+
+class RangeSnapshot(SnapshotKind):
+    """All points in a rectangle: one row for each point."""
+
+    op = "range"
+    columns = pa.schema([])
+    answered_by = "every_owner"
+
+    def answer(
+        self, queries: SnapshotQueries, found: Iterable[FoundRows], points: pa.Schema
+    ) -> Iterator[pa.Table]:
+        """Yield the points of each query."""
+        rows: list[LongArray] = []
+        parts: list[pa.Table] = []
+        count = 0
+        for query, block, chosen in found:
+            rows.append(np.full(len(chosen), query))
+            parts.append(_with_columns(block.points, points).take(pa.array(chosen)))
+            count += len(chosen)
+            if count >= ANSWER_ROWS:
+                yield self._table(queries, rows, parts)
+                rows, parts, count = [], [], 0
+        if parts:
+            yield self._table(queries, rows, parts)
+
+    @staticmethod
+    def _table(queries: SnapshotQueries, rows: list[LongArray], parts: list[pa.Table]) -> pa.Table:
+        ids = pa.array(queries.ids[np.concatenate(rows)])
+        return pa.concat_tables(parts).append_column("query_id", ids)
+
+
+class CountSnapshot(SnapshotKind):
+    """The number of points in a rectangle: one row for each query.
+
+    One executor answers a query: the points are not sent anywhere, only their number.
+    """
+
+    op = "count"
+    columns = pa.schema([("count", pa.int64())])
+    answered_by = "one_executor"
+
+    def answer(
+        self, queries: SnapshotQueries, found: Iterable[FoundRows], points: pa.Schema
+    ) -> Iterator[pa.Table]:
+        """Yield the number of points of each query, also if it is 0."""
+        _, first, position = np.unique(queries.numbers, return_index=True, return_inverse=True)
+        counts = np.zeros(len(first), np.int64)
+        for query, _, rows in found:
+            counts[position[query]] += len(rows)
+        yield pa.table({"query_id": queries.ids[first], "count": counts})
+
+
+SNAPSHOT_KINDS: Mapping[str, SnapshotKind] = {
+    kind.op: kind for kind in (RangeSnapshot(), CountSnapshot())
+}
+"""The kinds of snapshot query by their operation."""
+
+ANSWER_COLUMNS = pa.schema(
+    [
+        ("query_id", pa.int64()),
+        *(column for kind in SNAPSHOT_KINDS.values() for column in kind.columns),
+    ]
+)
+"""The columns of answers before those of a point."""
+
+
+def find(
+    queries: SnapshotQueries,
+    *,
+    grid: Grid,
+    blocks: Mapping[int, Sequence[BlockRef]],
+    open_block: Callable[[BlockRef], Block],
+    application: BoundApplication | None = None,
+) -> Iterator[FoundRows]:
+    """Yield the points that queries match, block by block.
+
+    Parameters
+    ----------
+    queries
+        The queries.
+    grid
+        The grid of the stream.
+    blocks
+        The blocks of each partition.
+    open_block
+        Reads a block; called for those that may have points of a query.
+    application
+        Decides which points in the rectangle match; None if all do.
+    """
+    cells = grid.place_queries(*np.ascontiguousarray(queries.boxes.T))
+    built: Any = application.build(queries.to_queries(), grid) if application else None
+    for i, partition in enumerate(queries.partitions.tolist()):
+        since, until = int(queries.since[i]), int(queries.until[i])
+        for ref in blocks.get(partition, ()):
+            if ref.meta.newest < since or ref.meta.oldest > until:
+                continue
+            if not ref.cells.intersection(cells.rect(i)).overlaps(ref.meta.cells):
+                continue
+            block = open_block(ref)
+            rows = block.rows_in(ref.cells, grid, Box(*queries.boxes[i]), since, until)
+            if application and built is not None and len(rows):
+                points = application.block_points(block.points.take(pa.array(rows)))
+                pairs = Pairs(np.arange(len(rows)), np.full(len(rows), i))
+                rows = rows[application.match(built, points, pairs)]
+            if len(rows):
+                yield FoundRows(i, block, rows)
+
+
+def answers(
+    kind: SnapshotKind, queries: SnapshotQueries, found: Iterable[FoundRows], points: pa.Schema
+) -> Iterator[pa.Table]:
+    """Yield the answers of a kind with :data:`ANSWER_COLUMNS` and ``points``, in this order."""
+    schema = pa.schema([*ANSWER_COLUMNS, *points])
+    for table in kind.answer(queries, found, points):
+        yield _with_columns(table, schema)
+
+
+def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return these columns of a table; those that it lacks are null."""
+    return pa.Table.from_arrays(
+        [
+            table.column(field.name).cast(field.type)
+            if field.name in table.column_names
+            else pa.nulls(table.num_rows, field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
