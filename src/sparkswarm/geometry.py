@@ -56,6 +56,11 @@ class Bounds:
             raise GeometryError(f"bounds are too wide for 64-bit floats: {self}")
 
     @property
+    def edges(self) -> tuple[float, float, float, float]:
+        """The tuple (min_x, min_y, max_x, max_y)."""
+        return self.min_x, self.min_y, self.max_x, self.max_y
+
+    @property
     def width(self) -> float:
         """Extent along x."""
         return self.max_x - self.min_x

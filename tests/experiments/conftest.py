@@ -5,7 +5,7 @@ import pytest
 from sparkswarm.experiments import field
 from sparkswarm.experiments.field import Field
 from sparkswarm.experiments.machines import Machines
-from sparkswarm.experiments.scenarios import Scenario, Trouble
+from sparkswarm.experiments.scenarios import Scenario, TimedHotspot
 from sparkswarm.workloads import CONTIGUOUS_US, Density, cities_density
 
 
@@ -24,7 +24,7 @@ def density() -> Density:
 
 @pytest.fixture(scope="session")
 def scenario() -> Scenario:
-    return Scenario("small", "small", "", (Trouble(60, 180, intensity="step"),), minutes=4)
+    return Scenario("small", "small", "", (TimedHotspot(60, 180, intensity="step"),), minutes=4)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import pytest
 
 from sparkswarm.errors import ConfigError
 from sparkswarm.experiments import names
-from sparkswarm.experiments.scenarios import SCENARIOS, Trouble, find_scenario
+from sparkswarm.experiments.scenarios import SCENARIOS, TimedHotspot, find_scenario
 
 MINUTE = 60
 
@@ -17,17 +17,17 @@ def test_the_command_line_offers_every_scenario():
 def test_the_sweep_doubles_from_one_to_64_million():
     sweep = find_scenario("queries-sweep")
     assert [n // 1_000_000 for n in sweep.queries] == [1, 2, 4, 8, 16, 32, 64]
-    assert sweep.troubles == ()
+    assert sweep.hotspots == ()
 
 
-@pytest.mark.parametrize("name", [n for n, s in SCENARIOS.items() if s.troubles])
+@pytest.mark.parametrize("name", [n for n, s in SCENARIOS.items() if s.hotspots])
 def test_hotspots_are_squares_of_15_percent_that_come_after_ten_minutes(name):
     scenario = find_scenario(name)
-    assert min(t.start for t in scenario.troubles) == 10 * MINUTE
-    assert all(t.hotspot.side == 0.15 for t in scenario.troubles)
-    most = 0.4 / len(scenario.troubles)
-    for trouble in scenario.troubles:
-        shares = [trouble.point_share(s) for s in range(scenario.minutes * MINUTE)]
+    assert min(t.start for t in scenario.hotspots) == 10 * MINUTE
+    assert all(t.spatial.side == 0.15 for t in scenario.hotspots)
+    most = 0.4 / len(scenario.hotspots)
+    for hotspot in scenario.hotspots:
+        shares = [hotspot.point_share(s) for s in range(scenario.minutes * MINUTE)]
         assert max(shares) == pytest.approx(most, rel=1e-3)
 
 
@@ -43,33 +43,33 @@ def test_what_arrives_always_adds_up_and_calm_frames_the_trouble(name):
 
 
 def test_a_bell_is_strongest_halfway_and_symmetric():
-    bell = Trouble(100, 400)
+    bell = TimedHotspot(100, 400)
     assert bell.point_share(250) == pytest.approx(0.4)
     assert bell.point_share(200) == pytest.approx(bell.point_share(300))
     assert bell.point_share(101) < 0.01
 
 
 def test_a_step_is_there_at_once_and_gone_at_once():
-    step = Trouble(100, 400, intensity="step")
+    step = TimedHotspot(100, 400, intensity="step")
     assert [step.point_share(at) for at in (99.9, 100, 399.9, 400)] == [0, 0.4, 0.4, 0]
 
 
 def test_all_queries_of_a_hotspot_come_within_its_first_minute():
-    trouble = Trouble(100, 400)
-    assert [trouble.registered(at) for at in (99, 130, 160, 399, 400)] == [0, 0.5, 1, 1, 0]
+    hotspot = TimedHotspot(100, 400)
+    assert [hotspot.registered(at) for at in (99, 130, 160, 399, 400)] == [0, 0.5, 1, 1, 0]
 
 
 def test_consecutive_hotspots_touch_and_overlapping_ones_overlap():
-    first, second = find_scenario("two-consecutive-hotspots").troubles
+    first, second = find_scenario("two-consecutive-hotspots").hotspots
     assert first.stop == second.start
-    first, second = find_scenario("two-overlapping-hotspots").troubles
+    first, second = find_scenario("two-overlapping-hotspots").hotspots
     assert first.start < second.start < first.stop < second.stop
     assert first.corner != second.corner
 
 
 def test_a_shortened_scenario_keeps_its_proportions():
     short = find_scenario("step-hotspot").shortened(6)
-    assert (short.minutes, short.troubles[0].start, short.troubles[0].stop) == (6, 60, 240)
+    assert (short.minutes, short.hotspots[0].start, short.hotspots[0].stop) == (6, 60, 240)
 
 
 def test_what_cannot_be_is_refused():

@@ -1,7 +1,7 @@
-"""``sparkswarm bench balance``: how evenly the protocol divides the work, round by round.
+"""``sparkswarm bench balance``: measures how evenly the protocol divides the work, per round.
 
 Simulated rounds (see :mod:`sparkswarm.bench.world`), for both cost models, one and several
-moves a round, with and without shared cells.
+moves per round, with and without shared cells.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sparkswarm.bench.world import RoundWorld
-from sparkswarm.config import CostModelName, DecisionName, SwarmConfig
+from sparkswarm.bench.world import RoundWorld, config_of
+from sparkswarm.config import CostModelName, DecisionName
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.workloads import Density, Hotspot
 
@@ -19,12 +19,12 @@ HOTSPOT = Hotspot(start=30, stop=50)
 """40% of the points in 15% x 15% of the space, and 20% of the queries, in rounds 30 to 49."""
 
 WORTH_DRAWING = (0, HOTSPOT.start, HOTSPOT.start + 5)
-"""Before these rounds the plan is kept: at the start, settled, and settled in the hotspot."""
+"""Rounds before which the plan is recorded: at the start, settled, and in the hotspot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to run the protocol."""
+    """One combination of settings of the protocol."""
 
     cost_model: CostModelName
     decision: DecisionName
@@ -38,7 +38,7 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """A line's name in tables and pictures."""
+        """Name in tables and pictures."""
         moves = "1 move" if self.moves_per_round == 1 else f"{self.moves_per_round} moves"
         parts = [self.cost_model, moves]
         if self.shared_cells:
@@ -50,9 +50,9 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class VariantRun:
-    """What one variant did, and its plans before some rounds worth drawing.
+    """The result of one variant, with its plans before some rounds.
 
-    ``static_efficiency`` is what the same rounds would have had with the first plan.
+    ``static_efficiency`` is the efficiency of the same rounds with the first plan.
     """
 
     variant: Variant
@@ -78,11 +78,11 @@ class VariantRun:
 
 
 def variants(executors: int) -> Iterator[Variant]:
-    """Return all combinations, and the paper as printed: its model, its decision, one move."""
+    """Return all combinations, and both cost models with the paper's decision and one move."""
     for model in ("work", "paper"):
         for moves in (1, executors):
             for shared in (False, True):
-                yield Variant(model, "gain", moves, shared)  # type: ignore[arg-type]
+                yield Variant(model, "gain", moves, shared)
     yield Variant("paper", "five_stages", 1, False)
     yield Variant("work", "five_stages", 1, False)
 
@@ -97,14 +97,11 @@ def run_balance(
     on_round: Callable[[Variant, int], None] = lambda variant, number: None,
 ) -> list[VariantRun]:
     """Run all variants on the same workload; ``on_round`` is called after every round."""
-    bounds = density.bounds
-    grid = density.grid
     runs = []
     for variant in variants(executors):
-        config = SwarmConfig(
-            bounds=(bounds.min_x, bounds.min_y, bounds.max_x, bounds.max_y),
-            grid=(grid.columns, grid.rows),
-            executors=executors,
+        config = config_of(
+            density.grid,
+            executors,
             cost_model=variant.cost_model,
             decision=variant.decision,
             max_pairs_per_round=variant.moves_per_round,
@@ -129,11 +126,15 @@ def run_balance(
             changes.append(len(played.changes))
             on_round(variant, number)
         world.swarm.index.check_tiling()
-        partitions = len(world.swarm.plan.partitions)
         runs.append(
             VariantRun(
-                variant, executors, tuple(efficiency), tuple(static), tuple(changes),
-                partitions, tuple(plans),
+                variant=variant,
+                executors=executors,
+                efficiency=tuple(efficiency),
+                static_efficiency=tuple(static),
+                changes=tuple(changes),
+                partitions=len(world.swarm.plan.partitions),
+                plans=tuple(plans),
             )
-        )  # fmt: skip
+        )
     return runs

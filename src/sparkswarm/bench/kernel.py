@@ -52,9 +52,7 @@ def _begin(barrier: Any) -> None:
 def _work(inputs: Inputs, batches: int, number: int, processes: int) -> tuple[float, float]:
     """Match this process's share; return when the matching began and ended."""
     boxes = np.stack(inputs.read_queries(), axis=1)
-    b = inputs.bounds
-    region = (b.min_x, b.min_y, b.max_x, b.max_y)
-    index = build_index(np.arange(len(boxes)), boxes, None, region)
+    index = build_index(np.arange(len(boxes)), boxes, None, inputs.bounds.edges)
     shares = [
         tuple(np.ascontiguousarray(c[number::processes]) for c in inputs.read_points(batch)[1:])
         for batch in range(batches)

@@ -1,4 +1,4 @@
-"""Pictures of what the benchmarks measured and of plans, drawn with matplotlib."""
+"""Pictures of benchmark results and of plans; needs the extra ``plot``."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 import numpy as np
 
 from sparkswarm.bench.balance import HOTSPOT, VariantRun
+from sparkswarm.bench.plotting import Axes, LogNorm, Rectangle, plt, save
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.workloads import Density
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
-from matplotlib.patches import Rectangle
 
 if TYPE_CHECKING:
     from sparkswarm.bench.adapt import AdaptRun
@@ -53,23 +47,30 @@ def draw_balance(runs: Sequence[VariantRun], title: str, path: Path) -> None:
             alpha=1.0 if variant.moves_per_round > 1 else 0.55,
         )
     axes.set(
-        xlabel="round", ylabel="balance efficiency (mean work / most work)",
-        ylim=(0, 1.08), xlim=(-0.5, rounds - 0.5), title=title,
-    )  # fmt: skip
+        xlabel="round",
+        ylabel="balance efficiency (mean work / most work)",
+        ylim=(0, 1.08),
+        xlim=(-0.5, rounds - 0.5),
+        title=title,
+    )
     axes.set_yticks(np.arange(0, 1.01, 0.1))
     axes.grid(axis="y", alpha=0.3)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     figure.legend(
         *axes.get_legend_handles_labels(),
-        loc="outside lower center", ncols=2, fontsize=8.5, frameon=False,
-        title="cost model, moves a round (mean of the last 10 rounds)", title_fontsize=8.5,
-    )  # fmt: skip
-    _save(figure, path)
+        loc="outside lower center",
+        ncols=2,
+        fontsize=8.5,
+        frameon=False,
+        title="cost model, moves a round (mean of the last 10 rounds)",
+        title_fontsize=8.5,
+    )
+    save(figure, path)
 
 
 def draw_plans(plans: Sequence[tuple[str, Plan]], density: Density, path: Path) -> None:
-    """Draw plans side by side over the density, each executor in its colour."""
+    """Draw plans side by side over the density, with a colour for each executor."""
     figure, all_axes = plt.subplots(
         1, len(plans), figsize=(6.2 * len(plans), 4.6), layout="constrained", squeeze=False
     )
@@ -79,20 +80,25 @@ def draw_plans(plans: Sequence[tuple[str, Plan]], density: Density, path: Path) 
     where = HOTSPOT.region(density.bounds)
     all_axes[0][-1].add_patch(
         Rectangle(
-            (where.min_x, where.min_y), where.width, where.height,
-            fill=False, edgecolor="#d00000", lw=1.2, ls="--",
+            (where.min_x, where.min_y),
+            where.width,
+            where.height,
+            fill=False,
+            edgecolor="#d00000",
+            lw=1.2,
+            ls="--",
         )
-    )  # fmt: skip
+    )
     figure.supxlabel(
         "a colour for each executor · grey: points · red circle: a cell shared by several "
         "executors · dashed: the hotspot",
         fontsize=9,
     )
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_adapt(run: AdaptRun, path: Path) -> None:
-    """Draw what each policy did before, during and after the hotspot, batch by batch."""
+    """Draw throughput and longest task of each policy, batch by batch."""
     s = run.settings
     figure, (above, below) = plt.subplots(
         2, 1, figsize=(10, 8.4), layout="constrained", sharex=True
@@ -103,9 +109,13 @@ def draw_adapt(run: AdaptRun, path: Path) -> None:
     )
     for axes, part, totals, form in panels:
         axes.axvspan(
-            s.hotspot.start - 0.5, s.hotspot.stop - 0.5, color="#f2b134", alpha=0.22, lw=0,
+            s.hotspot.start - 0.5,
+            s.hotspot.stop - 0.5,
+            color="#f2b134",
+            alpha=0.22,
+            lw=0,
             label="hotspot",
-        )  # fmt: skip
+        )
         for name, series in part.items():
             values = (
                 [sum(n) / t / 1e3 for n, t in zip(series.received, series.seconds, strict=True)]
@@ -122,9 +132,14 @@ def draw_adapt(run: AdaptRun, path: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.grid(axis="y", alpha=0.3)
         axes.legend(
-            fontsize=8.5, frameon=False, ncols=1, loc="upper left", bbox_to_anchor=(1.0, 1.0),
-            title="in the hotspot", title_fontsize=8.5,
-        )  # fmt: skip
+            fontsize=8.5,
+            frameon=False,
+            ncols=1,
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.0),
+            title="in the hotspot",
+            title_fontsize=8.5,
+        )
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
     above.set(
@@ -133,11 +148,12 @@ def draw_adapt(run: AdaptRun, path: Path) -> None:
         f"{s.points:,} points a batch",
     )
     below.set(
-        xlabel="batch", xlim=(-0.5, s.batches - 0.5),
+        xlabel="batch",
+        xlim=(-0.5, s.batches - 0.5),
         ylabel="longest executor task (processor seconds)",
         title=f"{s.path_executors} executors, one task at a time: the critical path of a batch",
-    )  # fmt: skip
-    _save(figure, path)
+    )
+    save(figure, path)
 
 
 def _draw_plan(axes: Axes, plan: Plan, density: Density) -> None:
@@ -158,22 +174,24 @@ def _draw_plan(axes: Axes, plan: Plan, density: Density) -> None:
         min_x, min_y, max_x, max_y = plan.grid.space(partition.cells)
         axes.add_patch(
             Rectangle(
-                (min_x, min_y), max_x - min_x, max_y - min_y,
+                (min_x, min_y),
+                max_x - min_x,
+                max_y - min_y,
                 facecolor=(*colours[partition.owners[0]][:3], 0.28),
-                edgecolor=(0.1, 0.1, 0.1, 0.75), lw=0.6,
+                edgecolor=(0.1, 0.1, 0.1, 0.75),
+                lw=0.6,
             )
-        )  # fmt: skip
+        )
         if partition.is_shared:
             axes.plot(
-                (min_x + max_x) / 2, (min_y + max_y) / 2,
-                marker="o", ms=6, mfc="none", mec="#d00000", mew=1.6,
-            )  # fmt: skip
+                (min_x + max_x) / 2,
+                (min_y + max_y) / 2,
+                marker="o",
+                ms=6,
+                mfc="none",
+                mec="#d00000",
+                mew=1.6,
+            )
     axes.set(
         xlabel="longitude", ylabel="latitude", xlim=(b.min_x, b.max_x), ylim=(b.min_y, b.max_y)
     )
-
-
-def _save(figure: plt.Figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)

@@ -1,47 +1,48 @@
-"""A world of rounds: a workload played against the protocol, with the work counted.
+"""Simulated rounds: a synthetic workload on the protocol, to measure how it divides the work.
 
-Simulated, and it says so: no Spark, no network and no clock. Points are drawn per cell from
-a density, every message arrives at once, and an executor's work is counted as the points it
-receives times (1 + 0.02 x the candidate queries of their cell). What it measures is how well
-the protocol divides that work.
+There is no Spark, no network and no clock. Points are drawn per cell from a density, messages
+arrive at once, and the work of an executor is the points it receives times (1 + 0.02 x the
+candidate queries of their cell). Used by ``bench balance``, ``bench overhead`` and the
+experiments.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sparkswarm.compiled import FloatArray
 from sparkswarm.config import SwarmConfig
-from sparkswarm.geometry import QueryCells
+from sparkswarm.geometry import Grid, QueryCells
 from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.partition import TICKETS, Partition, PlanChange
 from sparkswarm.workloads import QUERY_SIDE, Density, Hotspot
 
 CHECK_WORK = 0.02
-"""Work of checking one candidate query, where receiving a point is 1."""
+"""Work of comparing a point with one candidate query; receiving a point is 1."""
 
 SECONDS_PER_WORK = 1e-6
-"""What one unit of work takes on the executors of this world."""
+"""Seconds per unit of work on the simulated executors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What happened in one round.
+    """The result of one round.
 
     Attributes
     ----------
     work
-        The work each executor really did.
+        Work of each executor.
     static_work
-        What each would have done, had the division of the space never changed.
+        Work that each would have done with the first plan.
     changes
-        What the protocol changed at the round's end.
+        Changes of the plan at the end of the round.
     log
-        Its decisions, with their reasons.
+        Decisions of the protocol.
     """
 
     work: FloatArray
@@ -51,12 +52,12 @@ class Played:
 
     @property
     def efficiency(self) -> float:
-        """Balance efficiency: mean work over the most loaded executor's work, 1 is perfect."""
+        """Balance efficiency: mean work / maximum work of an executor, 1 is perfect."""
         return _efficiency(self.work)
 
     @property
     def static_efficiency(self) -> float:
-        """Balance efficiency, had the division of the space never changed."""
+        """Balance efficiency with the first plan."""
         return _efficiency(self.static_work)
 
 
@@ -66,23 +67,24 @@ def _efficiency(work: FloatArray) -> float:
 
 
 class RoundWorld:
-    """Points and queries in rounds, over a :class:`LocalSwarm`.
+    """A workload in rounds, on a :class:`LocalSwarm`.
 
     Parameters
     ----------
     config
         The settings; its bounds and grid must be the density's.
     density
-        Where points appear and queries wait.
+        Distribution of points and queries.
     hotspot
-        Trouble for some rounds; its queries come when it starts and go when it ends.
+        A hotspot in some rounds; its queries are registered when it starts and removed when it
+        ends.
     points, queries
-        Points in a round, and queries registered before the first.
+        Points per round, and queries registered before the first.
     seed
-        Fixes everything random.
+        Seed of all random numbers.
     throttled
-        Slow the sources down to the slowest executor, as the paper's spouts do: then R(S)
-        is a measure of throughput.
+        Whether sources slow down to the slowest executor, as the paper's spouts do; R(S) is
+        then a measure of throughput.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class RoundWorld:
         self._throttled = throttled
         self._efficiency = 1.0
         self._checks: FloatArray = np.zeros(density.weights.shape)
-        self._cells = _placed(density, self._rng, queries, None)
+        self._cells = sample_cells(density, self._rng, queries, None)
         self._held: dict[int, npt.NDArray[np.intp]] = {}
         self.round = -1
         self.swarm = LocalSwarm(config, queries_of=self._queries_of)
@@ -115,12 +117,12 @@ class RoundWorld:
         extra = 0
         if hotspot:
             extra = round(queries * hotspot.query_share / (1 - hotspot.query_share))
-            hot = _placed(density, self._rng, extra, hotspot)
+            hot = sample_cells(density, self._rng, extra, hotspot)
             self._cells = QueryCells.joined([self._cells, hot])
         self._hot_queries = np.arange(queries, queries + extra)
 
     def play(self) -> Played:
-        """Play the next round and let the protocol act on it."""
+        """Run the next round and let the protocol act on it."""
         self.round += 1
         hot = self._hotspot is not None and self._hotspot.active(self.round)
         if self._hotspot and self.round == self._hotspot.start:
@@ -148,19 +150,19 @@ class RoundWorld:
         return played
 
     def _stream(self, counts: npt.NDArray[np.int64]) -> FloatArray:
-        """Send a round's points to their executors; return the work each did."""
+        """Send a round's points to their executors; return the work of each."""
         work = np.zeros(len(self.swarm.units))
         for partition in self.swarm.plan.partitions:
             where = np.nonzero(counts[partition.cells.slices])
             rows = where[0].astype(np.int32) + np.int32(partition.cells.row_start)
             columns = where[1].astype(np.int32) + np.int32(partition.cells.col_start)
             left, checks = counts[rows, columns], self._checks[rows, columns]
-            in_the_pot = TICKETS
+            tickets_left = TICKETS
             for owner, tickets in partition.shares.items():
-                # A hash spreads the points of a shared cell: each owner's part is binomial.
-                part = self._rng.binomial(left, tickets / in_the_pot)
+                # A hash distributes the points of a shared cell: each part is binomial.
+                part = self._rng.binomial(left, tickets / tickets_left)
                 left = left - part
-                in_the_pot -= tickets
+                tickets_left -= tickets
                 self.swarm.units[owner].statistics(partition.id).collect_points(
                     columns, rows, checks, part.astype(np.float64)
                 )
@@ -190,7 +192,7 @@ class RoundWorld:
                 self.swarm.units[owner].remove_queries(partition.id, self._cells.take(held[gone]))
 
     def _count(self, cells: QueryCells, sign: float) -> None:
-        """Add to the number of queries of each cell: four corners and two running sums."""
+        """Add to the number of queries of each cell, with a two-dimensional difference array."""
         corners = np.zeros((self._checks.shape[0] + 1, self._checks.shape[1] + 1))
         np.add.at(corners, (cells.row_start, cells.col_start), sign)
         np.add.at(corners, (cells.row_stop, cells.col_stop), sign)
@@ -199,7 +201,7 @@ class RoundWorld:
         self._checks += corners.cumsum(axis=0).cumsum(axis=1)[:-1, :-1]
 
     def _ids_of(self, partition: Partition) -> npt.NDArray[np.intp]:
-        """Return the queries of a partition, found among those of its parents."""
+        """Return the queries of a partition, selected from those of its parents."""
         if partition.id not in self._held:
             for change in self.swarm.changes:
                 for parent in change.created:
@@ -213,9 +215,20 @@ class RoundWorld:
         return self._cells.take(self._ids_of(partition)).clipped(partition.cells)
 
 
-def _placed(
+def config_of(grid: Grid, executors: int, **settings: Any) -> SwarmConfig:
+    """Return the settings of a protocol on a grid."""
+    return SwarmConfig(
+        bounds=grid.bounds.edges,
+        grid=(grid.columns, grid.rows),
+        executors=executors,
+        **settings,
+    )
+
+
+def sample_cells(
     density: Density, rng: np.random.Generator, n: int, hotspot: Hotspot | None
 ) -> QueryCells:
+    """Draw queries from a density, or from a hotspot, and return their cells."""
     rectangles = (
         hotspot.sample_queries(rng, n, QUERY_SIDE, density.bounds)
         if hotspot

@@ -1,5 +1,6 @@
-"""The paper's experiments in virtual time: its cluster, its scenarios and its figures.
+"""The paper's experiments, simulated: its cluster, its scenarios and its figures.
 
-The real protocol decides; tuples are carried in slices of virtual time, and what they cost
-was measured on the real matcher. ``docs/explanation/simulator.md`` explains the model.
+Decisions are made by the real protocol. Tuples are not simulated one by one: queues advance in
+slices of virtual time, with service times measured on the real matcher. The model is explained
+in ``docs/explanation/simulator.md``.
 """

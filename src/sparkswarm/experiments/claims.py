@@ -1,7 +1,6 @@
-"""What the paper claims, and what these experiments find, side by side.
+"""The paper's claims compared with the results of the experiments.
 
-Owns the list of claims and how each is measured. Nothing here changes a result; a claim
-that does not hold is reported as one that does not.
+Owns the list of claims and how each is measured. Claims that do not hold are reported as such.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from sparkswarm.experiments.experiment import Experiment, Row
 from sparkswarm.experiments.run import Outcome
 
 RIVALS = ("static_history", "static_history_paper")
-"""The paper's static grid from a history: divided by work, and by the paper's own cost."""
+"""The paper's static grid from a history, divided by work and by the paper's own cost."""
 
 SWARMS = ("swarm", "swarm_paper")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A sentence of the paper, its number and ours.
+    """A claim of the paper, and what was measured here.
 
     Attributes
     ----------
     what
-        What is claimed.
+        The claim.
     paper
-        What the paper says.
+        The paper's value.
     ours
-        What was measured.
+        The measured value.
     holds
-        Whether that agrees; None where the paper gives nothing to compare with.
+        Whether they agree; None if the paper gives no value.
     """
 
     what: str
@@ -43,12 +42,12 @@ class Claim:
     holds: bool | None
 
     def to_json(self) -> Row:
-        """Return the form that the run's folder keeps."""
+        """Return the JSON form in the output folder."""
         return {"what": self.what, "paper": self.paper, "ours": self.ours, "holds": self.holds}
 
 
 def claims(experiment: Experiment) -> list[Claim]:
-    """Return the claims that an experiment can speak to."""
+    """Return the claims about the scenario of an experiment."""
     found = [*_headline(experiment)]
     found += _sweep(experiment) if experiment.scenario.is_sweep else _hotspot(experiment)
     return found
@@ -59,16 +58,21 @@ def across(experiments: Sequence[Experiment]) -> list[Claim]:
     by_name = {e.scenario.name: e for e in experiments}
     found = []
     uniform = by_name.get("one-uniform-hotspot")
-    for other, what, paper, compare in (
+    comparisons: tuple[tuple[str, str, str, Callable[[float], bool]], ...] = (
         (
-            "one-normal-hotspot", "SWARM in a normal hotspot against a uniform one", "lower",
+            "one-normal-hotspot",
+            "SWARM in a normal hotspot against a uniform one",
+            "lower",
             lambda ratio: ratio < 0.99,
         ),
         (
-            "two-overlapping-hotspots", "SWARM in two hotspots against one", "similar",
+            "two-overlapping-hotspots",
+            "SWARM in two hotspots against one",
+            "similar",
             lambda ratio: abs(ratio - 1.0) < 0.15,
         ),
-    ):  # fmt: skip
+    )
+    for other, what, paper, compare in comparisons:
         if uniform is None or other not in by_name:
             continue
         for swarm in SWARMS:
@@ -87,8 +91,8 @@ def across(experiments: Sequence[Experiment]) -> list[Claim]:
 def _headline(experiment: Experiment) -> Iterator[Claim]:
     """Yield units of work and latency against the static grids.
 
-    The paper's two numbers are means over its sweep; for hotspots it draws lines and says
-    no number, so there is nothing to hold.
+    The paper's two numbers are means over its sweep; for hotspots it has only curves, so there
+    is nothing to compare with.
     """
     sweep = experiment.scenario.is_sweep
     span: tuple[int, int | None] = (0, None) if sweep else experiment.hot_minutes
@@ -117,7 +121,7 @@ def _mean_ratio(
     span: tuple[int, int | None],
     inverse: bool,
 ) -> float | None:
-    """Mean over the numbers of queries of swarm / rival, or of rival / swarm."""
+    """Return the mean of swarm / rival, or its inverse, over the numbers of queries."""
     ratios = []
     for queries in experiment.scenario.queries:
         mine, other = experiment.of(swarm, queries), experiment.of(rival, queries)
@@ -137,37 +141,47 @@ def _sweep(experiment: Experiment) -> Iterator[Claim]:
         if experiment.of(swarm) is None:
             continue
         ahead = [
-            n for n in numbers
+            n
+            for n in numbers
             if all((work.get((swarm, n)) or 0) >= (work.get((p, n)) or 0) for p in papers)
-        ]  # fmt: skip
+        ]
         yield Claim(
-            f"{swarm} does the most work of the paper's four", "at every number of queries",
-            f"at {_millions(ahead)} million", len(ahead) == len(numbers),
-        )  # fmt: skip
+            f"{swarm} does the most work of the paper's four",
+            "at every number of queries",
+            f"at {_millions(ahead)} million",
+            len(ahead) == len(numbers),
+        )
         last = _over(work.get((swarm, numbers[-1])), work.get((swarm, numbers[-2])))
         if last is not None:
             yield Claim(
-                f"{swarm} saturates at the end of the sweep", "beyond 32 million",
+                f"{swarm} saturates at the end of the sweep",
+                "beyond 32 million",
                 f"{numbers[-1] / 1e6:g} million do {last:.2f} x the work of half as many",
                 last < 1.1,
-            )  # fmt: skip
+            )
     if experiment.of("replicated") is None:
         return
     failed = [n for n in numbers if (o := experiment.of("replicated", n)) and o.failed]
     yield Claim(
-        "replicated runs out of memory", "above 16 million",
-        f"at {_millions(failed)} million" if failed else "never", failed[:1] == [32_000_000],
-    )  # fmt: skip
+        "replicated runs out of memory",
+        "above 16 million",
+        f"at {_millions(failed)} million" if failed else "never",
+        failed[:1] == [32_000_000],
+    )
     grids = [p for p in ("static_history", "static_uniform") if experiment.of(p)]
     better = [
-        n for n in numbers
-        if grids and ("replicated", n) in work
+        n
+        for n in numbers
+        if grids
+        and ("replicated", n) in work
         and all((work["replicated", n] or 0) > (work.get((p, n)) or 0) for p in grids)
-    ]  # fmt: skip
+    ]
     yield Claim(
-        "replicated beats both static grids", "at 8 and 16 million",
-        f"at {_millions(better)} million", better == [8_000_000, 16_000_000],
-    )  # fmt: skip
+        "replicated beats both static grids",
+        "at 8 and 16 million",
+        f"at {_millions(better)} million",
+        better == [8_000_000, 16_000_000],
+    )
 
 
 def _hotspot(experiment: Experiment) -> Iterator[Claim]:
@@ -178,9 +192,11 @@ def _hotspot(experiment: Experiment) -> Iterator[Claim]:
         change = _over(during.get(swarm), before.get(swarm))
         if change is not None:
             yield Claim(
-                f"{swarm} during the hotspot against before", "higher", f"{change:.2f} x",
+                f"{swarm} during the hotspot against before",
+                "higher",
+                f"{change:.2f} x",
                 change > 1.0,
-            )  # fmt: skip
+            )
     papers = ("swarm", "static_history", "static_uniform", "replicated")
     peak = experiment.hottest_minute
     hottest = {o.policy: o.units_of_work(peak, peak + 1) for o in experiment.outcomes}
@@ -188,9 +204,11 @@ def _hotspot(experiment: Experiment) -> Iterator[Claim]:
     if "static_history" in there and len(there) > 1:
         worst = min(there, key=lambda p: there[p] or 0.0)
         yield Claim(
-            "the worst when the hotspot is strongest", "static_history", worst,
+            "the worst when the hotspot is strongest",
+            "static_history",
+            worst,
             worst == "static_history",
-        )  # fmt: skip
+        )
     calm = {p: before[p] for p in papers[1:] if before.get(p) is not None}
     if "static_history" in calm and len(calm) > 1:
         best = max(calm, key=lambda p: calm[p] or 0.0)

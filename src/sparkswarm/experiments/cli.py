@@ -1,7 +1,4 @@
-"""``sparkswarm simulate`` and ``sparkswarm figures``: the paper's experiments in virtual time.
-
-Owns words, options and progress bars of these two commands, and nothing that computes.
-"""
+"""The commands ``sparkswarm simulate`` and ``sparkswarm figures``: options and output."""
 
 from __future__ import annotations
 

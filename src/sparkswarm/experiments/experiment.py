@@ -1,7 +1,7 @@
-"""An experiment: one scenario with several policies, and what came of it as tables.
+"""An experiment: one scenario with several policies, and its results as tables.
 
-Owns the settings of a simulation, how its runs follow each other and the numbers it
-reports. Pictures are drawn from the tables made here.
+Owns the settings of a simulation, the order of its runs and the reported numbers. Pictures are
+drawn from these tables.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Progress = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that fixes a simulation, beside the density.
+    """The settings of a simulation, without the density.
 
     Attributes
     ----------
     scenario, policies
-        What to play, and with whom.
+        The scenario, and the policies to compare.
     service, machines
-        What things take, and the cluster.
+        Service times, and the cluster.
     seed
-        Fixes everything random.
+        Seed of all random numbers.
     """
 
     scenario: Scenario
@@ -51,17 +51,17 @@ class Settings:
     def __post_init__(self) -> None:
         unknown = [name for name in self.policies if name not in POLICIES]
         if unknown or not self.policies:
-            raise ConfigError(f"policies must be of {', '.join(POLICIES)}, got {self.policies}")
+            raise ConfigError(f"policies must be among {', '.join(POLICIES)}, got {self.policies}")
         if len(set(self.policies)) != len(self.policies):
-            raise ConfigError(f"every policy once, got {', '.join(self.policies)}")
+            raise ConfigError(f"each policy may be named once, got {', '.join(self.policies)}")
 
     @property
     def minutes(self) -> int:
-        """Minutes of virtual time, all runs together."""
+        """Minutes of virtual time of all runs together."""
         return self.scenario.minutes * len(self.scenario.queries) * len(self.policies)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that a run's folder keeps."""
+        """Return the JSON form in the output folder."""
         return {
             "scenario": dataclasses.asdict(self.scenario),
             "policies": list(self.policies),
@@ -81,35 +81,35 @@ class Experiment:
 
     @property
     def scenario(self) -> Scenario:
-        """What was played."""
+        """The scenario of the experiment."""
         return self.settings.scenario
 
     def of(self, policy: str, queries: int | None = None) -> Outcome | None:
-        """Return the outcome of a policy, with so many queries or the first number of them."""
+        """Return the outcome of a policy with a number of queries, by default the first."""
         wanted = self.scenario.queries[0] if queries is None else queries
         found = (o for o in self.outcomes if o.policy == policy and o.queries == wanted)
         return next(found, None)
 
     @property
     def hot_minutes(self) -> tuple[int, int]:
-        """The minutes from the first hotspot's start to the last one's end."""
-        troubles = self.scenario.troubles
-        if not troubles:
+        """First and last minute with a hotspot; the last is exclusive."""
+        hotspots = self.scenario.hotspots
+        if not hotspots:
             return 0, self.scenario.minutes
-        first = min(t.start for t in troubles) / 60
-        last = max(t.stop for t in troubles) / 60
+        first = min(t.start for t in hotspots) / 60
+        last = max(t.stop for t in hotspots) / 60
         return int(first), max(int(np.ceil(last)), int(first) + 1)
 
     @property
     def hottest_minute(self) -> int:
-        """The minute in which hotspots attract the most points; of equals the middle one."""
+        """The minute in which hotspots attract the most points; the middle one of several."""
         middles = [60.0 * minute + 30.0 for minute in range(self.scenario.minutes)]
         elsewhere = np.array([self.scenario.mix(at).points[0] for at in middles])
         hottest = np.flatnonzero(np.isclose(elsewhere, elsewhere.min()))
         return int(hottest[len(hottest) // 2])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that ``--json`` writes; a sweep's numbers are means over its runs."""
+        """Return the form that ``--json`` writes; numbers of a sweep are means over its runs."""
         hot = self.hot_minutes
         policies: dict[str, Any] = {}
         for name in self.settings.policies:
@@ -120,7 +120,7 @@ class Experiment:
                 "balance": _mean([o.balance() for o in mine]),
                 "changes": sum(o.changes for o in mine),
             }
-            if self.scenario.troubles:
+            if self.scenario.hotspots:
                 entry["in_hotspot"] = {
                     "units_of_work": _mean([o.units_of_work(*hot) for o in mine]),
                     "latency_us": _mean([o.latency_us(*hot) for o in mine]),
@@ -159,14 +159,14 @@ class Experiment:
         ]
 
     def utilization(self, minutes: int = 5) -> list[Row]:
-        """Return CPU and network use, mean, least and most of the machines, every 5 minutes."""
+        """Return the mean, minimum and maximum CPU and network use, every 5 minutes."""
         rows = []
         for o in self.outcomes:
             computing = o.machines.executors + o.machines.routers
             for start in range(0, len(o.minutes), minutes):
                 part = np.mean([m.busy for m in o.minutes[start : start + minutes]], axis=0)
                 executors, links = part[: o.machines.executors], part[computing:]
-                # A link is busy all the time when it carries what can be achieved.
+                # A link that is always busy carries the achievable share of its bandwidth.
                 carried = links * o.machines.achievable
                 rows.append(
                     {
@@ -188,7 +188,7 @@ class Experiment:
         ]
 
     def journal(self) -> list[Row]:
-        """Return every decision with its reason, in order."""
+        """Return all decisions with their reasons, in order."""
         return [
             {"policy": o.policy, "registered": o.queries, **entry}
             for o in self.outcomes
@@ -201,17 +201,22 @@ def run_experiment(
     density: Density,
     on_minute: Progress = lambda policy, queries: None,
 ) -> Experiment:
-    """Play all runs of a simulation, one after another."""
+    """Run all policies and numbers of queries, one after another."""
     outcomes = []
     for queries in settings.scenario.queries:
         space = Field(density, settings.scenario, queries, settings.seed)
         for name in settings.policies:
             outcomes.append(
                 run_policy(
-                    name, settings.scenario, space, settings.machines, settings.service,
-                    settings.seed, partial(on_minute, name, queries),
+                    name,
+                    settings.scenario,
+                    space,
+                    settings.machines,
+                    settings.service,
+                    settings.seed,
+                    partial(on_minute, name, queries),
                 )
-            )  # fmt: skip
+            )
     return Experiment(settings, density.name, outcomes)
 
 
@@ -224,6 +229,6 @@ def _spread(what: str, values: Any) -> Row:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Mean of those that there are, to seven figures; None where there are none."""
+    """Return the mean without None, to seven digits; None if there are no values."""
     there = [value for value in values if value is not None]
     return float(f"{np.mean(there):.7g}") if there else None

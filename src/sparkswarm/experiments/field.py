@@ -1,31 +1,31 @@
-"""The field: points and queries as densities over the cells, summed up to be read quickly.
+"""The field: densities of points and queries over the cells, with summed-area tables.
 
-Owns how likely a point is to fall in each cell and how many queries it meets there, for the
-density and for each hotspot, and sums of both over any rectangle of cells in four reads.
-A run mixes them with shares that change in time, so nothing need be summed twice.
+For the base density and for each hotspot: the probability of a point in each cell, the number of
+queries that it matches there, and sums of both over any rectangle of cells in constant time.
+A run mixes these sources with shares that change over time, so each is summed only once.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from sparkswarm.bench.world import sample_cells
 from sparkswarm.compiled import FloatArray, LongArray
 from sparkswarm.experiments.scenarios import Scenario
-from sparkswarm.geometry import CellRect, Grid, QueryCells
+from sparkswarm.geometry import CellRect, Grid
 from sparkswarm.workloads import QUERY_SIDE, Density
-from sparkswarm.workloads.hotspot import Hotspot
 
 SAMPLE = 200_000
-"""Queries that are drawn one by one, for the statistics; each stands for several."""
+"""Queries that are drawn individually, for the statistics; each represents several."""
 
 
 class Field:
-    """What a scenario can mix: the density first, then its hotspots.
+    """The sources of a scenario: the base density, then its hotspots.
 
     Parameters
     ----------
     density
-        Where points appear and queries wait.
+        Distribution of points and queries.
     scenario
         Its hotspots.
     queries
@@ -33,23 +33,23 @@ class Field:
     seed
         Fixes the sample of queries.
     sample
-        Queries of the density that are drawn one by one; None is :data:`SAMPLE`.
+        Queries of the density that are drawn individually; None is :data:`SAMPLE`.
 
     Attributes
     ----------
     points
         For each source, the probability of each cell, of shape (sources, cells used).
     matches
-        For each source, how many of its queries, all registered, contain a point that is
-        somewhere in the cell: the mean, in the same shape.
+        For each source, the mean number of its queries that contain a point in the cell, once
+        all are registered; same shape.
     rows, columns
-        The cells used: those where a point can fall.
+        The cells used: those with a probability above 0.
     counts
-        For each source, how many queries it has.
+        For each source, its number of queries.
     sample
-        For each source, a sample of them, as cells.
+        For each source, a sample of its queries, as cells.
     weight
-        How many queries each of the sample stands for.
+        Number of queries that each one in the sample represents.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class Field:
         sample: int | None = None,
     ) -> None:
         rng = np.random.default_rng(seed)
-        hotspots = [trouble.hotspot for trouble in scenario.troubles]
+        hotspots = [hotspot.spatial for hotspot in scenario.hotspots]
         self.density = density
         self.grid: Grid = density.grid
-        self.counts = [queries, *(round(queries * t.queries) for t in scenario.troubles)]
+        self.counts = [queries, *(round(queries * h.queries) for h in scenario.hotspots)]
         self.weight = max(1.0, queries / (sample or SAMPLE))
         self.sample = [
-            _sampled(density, hotspot, round(count / self.weight), rng)
+            sample_cells(density, rng, round(count / self.weight), hotspot)
             for hotspot, count in zip([None, *hotspots], self.counts, strict=True)
         ]
         places = [density.weights, *(h.points_density(density).weights for h in hotspots)]
@@ -84,19 +84,19 @@ class Field:
 
     @property
     def sources(self) -> int:
-        """How many there are to mix."""
+        """Number of sources."""
         return len(self.counts)
 
     def within(self, rects: list[CellRect]) -> tuple[FloatArray, FloatArray]:
-        """Sum up rectangles of cells.
+        """Sum over rectangles of cells.
 
         Returns
         -------
         points
-            Of shape (rectangles, sources): the share of a source's points that falls there.
+            Of shape (rectangles, sources): share of a source's points in the rectangle.
         matches
-            Of shape (rectangles, sources of points, sources of queries): the matches there of
-            one point of a source, all queries registered.
+            Of shape (rectangles, sources of points, sources of queries): mean matches in the
+            rectangle of a point of a source, once all queries are registered.
         """
         edges = np.array(rects, dtype=np.int64).reshape(-1, 4)
         return (
@@ -105,7 +105,7 @@ class Field:
         )
 
     def by_label(self, labels: LongArray, number: int) -> tuple[FloatArray, FloatArray]:
-        """Sum up groups of cells, by a label for each cell used; shapes as in :meth:`within`."""
+        """Sum over groups of cells, by a label of each cell used; shapes as in :meth:`within`."""
         points = np.stack([np.bincount(labels, p, number) for p in self.points], axis=-1)
         matches = np.stack(
             [
@@ -118,17 +118,17 @@ class Field:
 
 
 def containing(place: FloatArray, grid: Grid) -> FloatArray:
-    """Return how likely a query, centred as ``place`` says, is to contain a point of each cell.
+    """Return the probability that a query, with its centre drawn from ``place``, contains a point.
 
-    Centre and point are anywhere in their cells, so their distance along an axis is that of
-    the cells plus a difference with a triangular distribution.
+    One value per cell of the point. Centre and point are uniform in their cells, so their
+    distance along an axis is that of the cells plus a triangularly distributed difference.
     """
     along = _smeared(place, QUERY_SIDE * grid.rows / 2)
     return _smeared(along.T, QUERY_SIDE * grid.columns / 2).T
 
 
 def _smeared(place: FloatArray, half: float) -> FloatArray:
-    """Spread each line over the lines that a query of so many lines to either side reaches."""
+    """Spread each line over the lines within ``half`` of it, the reach of a query."""
     reach = min(int(np.ceil(half)) + 1, len(place) - 1)
     out = np.zeros_like(place)
     for offset in range(-reach, reach + 1):
@@ -140,20 +140,9 @@ def _smeared(place: FloatArray, half: float) -> FloatArray:
 
 
 def _below(value: float) -> float:
-    """How likely the difference of two uniform numbers of [0, 1) is to be at most the value."""
+    """Probability that the difference of two uniform numbers of [0, 1) is at most ``value``."""
     value = min(max(value, -1.0), 1.0)
     return (1 + value) ** 2 / 2 if value <= 0 else 1 - (1 - value) ** 2 / 2
-
-
-def _sampled(
-    density: Density, hotspot: Hotspot | None, count: int, rng: np.random.Generator
-) -> QueryCells:
-    rectangles = (
-        hotspot.sample_queries(rng, count, QUERY_SIDE, density.bounds)
-        if hotspot
-        else density.sample_queries(rng, count, QUERY_SIDE)
-    )
-    return density.grid.place_queries(*rectangles)
 
 
 def _sums(values: FloatArray) -> FloatArray:
@@ -166,5 +155,5 @@ def _between(sums: FloatArray, edges: LongArray) -> FloatArray:
     left, low, right, high = edges.T
     total = sums[..., high, right] - sums[..., low, right]
     total -= sums[..., high, left] - sums[..., low, left]
-    # Differences of large sums may fall a rounding error below nothing.
+    # Rounding errors of large sums may make a difference negative.
     return np.maximum(total, 0.0)

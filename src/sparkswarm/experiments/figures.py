@@ -1,7 +1,6 @@
 """The figures of the paper's evaluation, each as a picture and a table.
 
-Owns which figure needs which simulation and the file names. What a simulation is and how it
-is drawn are elsewhere.
+Owns the simulation that each figure needs, and the file names.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sparkswarm.bench.overhead import run_overhead
-from sparkswarm.bench.world import RoundWorld
-from sparkswarm.config import SwarmConfig
+from sparkswarm.bench.world import RoundWorld, config_of
 from sparkswarm.errors import ConfigError
 from sparkswarm.experiments import pictures
 from sparkswarm.experiments.claims import Claim, across, claims
@@ -27,7 +25,7 @@ OVERHEAD_GLOBAL_INDEX = "overhead-global-index"
 OVERHEAD_EXECUTOR = "overhead-executor"
 OVERHEAD_NETWORK = "overhead-network"
 
-TIMELINES = tuple(name for name, scenario in SCENARIOS.items() if scenario.troubles)
+TIMELINES = tuple(name for name, scenario in SCENARIOS.items() if scenario.hotspots)
 FIGURES = (
     CAPABILITY,
     *TIMELINES,
@@ -40,34 +38,38 @@ FIGURES = (
 
 NUMBER_BYTES = 8
 CENTRAL_NUMBERS = 5
-"""Numbers a cell that a centralised balancer needs: one for its points, four of an Euler
+"""Numbers per cell that a centralised balancer needs: one for its points, four of an Euler
 histogram for its queries (paper, "Network overhead of statistics")."""
 
 _HOME = "one-uniform-hotspot"
-"""The scenario that the figures without one of their own are taken from."""
+"""The scenario of figures without one of their own."""
 
 _NEEDS = {CAPABILITY: "queries-sweep", UTILIZATION: _HOME, OVERHEAD_NETWORK: _HOME}
 _OVERHEADS = {OVERHEAD_GLOBAL_INDEX: "GlobalIndex", OVERHEAD_EXECUTOR: "executor"}
 _ROUNDS = 15
+"""Rounds before operations are timed."""
+
 _PLAYED = 1_000_000
+"""Points per round, and queries, in these rounds."""
+
 _TIMES = 200
-"""Operations are timed so often, after so many rounds of so many points, with as many queries."""
+"""Number of measurements of each operation."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """Draws figures, playing every scenario that they need once.
+    """Draws figures; runs every scenario that they need once.
 
     Attributes
     ----------
     settings
-        Everything but the scenario.
+        Settings of the simulations; the scenario is ignored.
     density
-        Where points appear and queries wait.
+        Distribution of points and queries.
     folder
-        Where the files go.
+        Output folder.
     minutes
-        How long runs take; None is as long as the paper's.
+        Length of the runs; None is that of the paper's.
     on_minute
         Called as the simulations advance.
     """
@@ -81,7 +83,7 @@ class Figures:
     _operations: list[Row] = field(default_factory=list)
 
     def draw(self, names: Iterable[str]) -> list[Path]:
-        """Draw figures, and a table of the paper's claims beside what was found."""
+        """Draw figures, and write a table of the paper's claims with the measured values."""
         files = [path for name in names for path in self._draw(name)]
         found = [claim for e in self._played.values() for claim in _named(e)]
         found += across(list(self._played.values()))
@@ -117,14 +119,9 @@ class Figures:
         return self._played[name]
 
     def _timed(self) -> list[Row]:
-        """Time the operations of the protocol, on one that has run for some rounds."""
+        """Measure the operations of a protocol that has run for some rounds."""
         if not self._operations:
-            b, grid = self.density.bounds, self.density.grid
-            config = SwarmConfig(
-                bounds=(b.min_x, b.min_y, b.max_x, b.max_y),
-                grid=(grid.columns, grid.rows),
-                executors=self.settings.machines.executors,
-            )
+            config = config_of(self.density.grid, self.settings.machines.executors)
             seed = self.settings.seed
             world = RoundWorld(config, self.density, None, _PLAYED, _PLAYED, seed)
             for _ in range(_ROUNDS):
@@ -145,13 +142,13 @@ def chosen(name: str) -> tuple[str, ...]:
 
 
 def needed_scenario(name: str, minutes: int | None) -> Scenario:
-    """Return a scenario as long as asked for."""
+    """Return a scenario, scaled to a number of minutes if given."""
     scenario = find_scenario(name)
     return scenario if minutes is None else scenario.shortened(minutes)
 
 
 def minutes_of(names: Iterable[str], settings: Settings, minutes: int | None) -> int:
-    """Return the minutes of virtual time that some figures need, for a progress bar."""
+    """Return the minutes of virtual time that some figures need."""
     needed = dict.fromkeys(_NEEDS.get(n, n) for n in names if n not in _OVERHEADS)
     return sum(
         replace(settings, scenario=needed_scenario(name, minutes)).minutes for name in needed
@@ -159,7 +156,7 @@ def minutes_of(names: Iterable[str], settings: Settings, minutes: int | None) ->
 
 
 def capability_rows(experiment: Experiment) -> list[Row]:
-    """Return a row for each policy and number of queries; empty numbers where it failed."""
+    """Return a row for each policy and number of queries; empty numbers if a run failed."""
     return [
         {
             "policy": o.policy,
@@ -174,7 +171,7 @@ def capability_rows(experiment: Experiment) -> list[Row]:
 
 
 def statistics_rows(experiment: Experiment, density: Density) -> list[Row]:
-    """Return the bytes of statistics in a round: of SWARM, counted, and centralised."""
+    """Return the bytes of statistics per round: of SWARM, counted, and centralised."""
     rows: list[Row] = []
     for name in ("swarm", "swarm_paper"):
         outcome = experiment.of(name)

@@ -1,6 +1,6 @@
-"""A run's folder: everything that a simulation leaves, one file for each kind.
+"""The output folder of a simulation: its files and their formats.
 
-Owns file names and formats. ``docs/explanation/simulator.md`` explains the folder file by file.
+``docs/explanation/simulator.md`` explains the folder file by file.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any
 
 from sparkswarm.experiments.claims import Claim, claims
 from sparkswarm.experiments.experiment import Experiment, Row
+from sparkswarm.experiments.pictures import draw_sweep, draw_timeline, draw_utilization
 
 
 def write_folder(experiment: Experiment, folder: Path) -> list[Path]:
-    """Write a run's folder and return its files."""
-    from sparkswarm.experiments.pictures import draw_sweep, draw_timeline, draw_utilization
-
+    """Write the output folder of an experiment and return its files."""
     folder.mkdir(parents=True, exist_ok=True)
     found = claims(experiment)
     config = {"density": experiment.density, **experiment.settings.to_json()}
@@ -41,19 +40,19 @@ def write_folder(experiment: Experiment, folder: Path) -> list[Path]:
 
 
 def json_file(data: Any, path: Path) -> Path:
-    """Write JSON for people and machines."""
+    """Write indented JSON."""
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return path
 
 
 def write_lines(rows: Sequence[Row], path: Path) -> Path:
-    """Write one JSON object a line."""
+    """Write one JSON object per line."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> Path:
-    """Write a table; the first row names the columns."""
+    """Write a table with a header."""
     with path.open("w", newline="", encoding="utf-8") as file:
         if rows:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
@@ -63,7 +62,7 @@ def write_csv(rows: Sequence[Row], path: Path) -> Path:
 
 
 def write_claims(found: Sequence[Claim], path: Path) -> Path:
-    """Write the paper's claims beside what was found, as a Markdown table."""
+    """Write the paper's claims beside the measured values, as a Markdown table."""
     lines = ["| claim | paper | here | holds |", "|---|---|---|---|"]
     words = {True: "yes", False: "no", None: ""}
     lines += [f"| {c.what} | {c.paper} | {c.ours} | {words[c.holds]} |" for c in found]

@@ -1,6 +1,6 @@
-"""Placements by hashes of cells: one executor for a cell, or the better of two.
+"""Placements by hashes of cells: to one executor, or to the less loaded of two.
 
-Owns the hashing, who holds a query that overlaps several cells, and how pairs of executors
+Owns the hashing, the executors that hold a query over several cells, and how two executors
 divide the points of the cells that they share.
 """
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from sparkswarm.compiled import FloatArray, LongArray, compiled
 from sparkswarm.experiments.field import Field
-from sparkswarm.experiments.placement import Load, Moves, PlacementTotals, Still
+from sparkswarm.experiments.placement import FixedPlacement, Load, Moves, PlacementTotals
 from sparkswarm.experiments.scenarios import Mix
 from sparkswarm.experiments.service import Service
 from sparkswarm.geometry import Grid, QueryCells
@@ -20,10 +20,10 @@ from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
 
 SWEEPS = 6
-"""Times that every pair of candidates is levelled; more changes nothing that one could see."""
+"""Iterations over all pairs; more have no visible effect."""
 
 
-class Hashed(Still):
+class Hashed(FixedPlacement):
     """Points go by a hash of their cell; a query is held by the executors of all its cells."""
 
     def __init__(self, field: Field, executors: int) -> None:
@@ -36,10 +36,10 @@ class Hashed(Still):
 class Paired:
     """Partial key grouping over cells: a point goes to the less loaded of two executors.
 
-    Both candidates of a cell come from hashes of it, and both hold its queries. "Less
-    loaded" is work, known to everyone at once and for every point: sources that count what
-    they sent, as published, can do no better. In a slice that means that every pair of
-    candidates is level unless all its points go to one of them already.
+    Both candidates of a cell are hashes of it, and both hold its queries. The load is work,
+    known to every source at once, which is at least as good as the published method, where
+    sources count what they sent. In a slice, the two candidates of a pair therefore have equal
+    loads, unless all points of the pair go to one of them.
     """
 
     rebalances = False
@@ -56,7 +56,7 @@ class Paired:
         self._part: FloatArray = np.full(len(pairs), 0.5)
 
     def load(self, mix: Mix) -> Load:
-        """Level every pair, from where the slice before left it."""
+        """Divide the points of every pair, starting from the last division."""
         points = self._points @ mix.points
         matches = (self._matches @ mix.queries) @ mix.points
         held = self.held(mix)
@@ -71,7 +71,7 @@ class Paired:
         return np.asarray(first + second, dtype=np.float64)
 
     def held(self, mix: Mix) -> FloatArray:
-        """Mix the queries held."""
+        """Return how many queries each executor holds."""
         return self._held @ mix.queries
 
     def close_round(
@@ -97,7 +97,7 @@ def first_choice(grid: Grid, executors: int) -> LongArray:
 
 
 def second_choice(grid: Grid, executors: int) -> LongArray:
-    """Return another executor for every cell: seen in a mirror, a cell hashes anew."""
+    """Return another executor for every cell, from the hash of the mirrored cell."""
     first = first_choice(grid, executors)
     if executors == 1:
         return first
@@ -105,7 +105,7 @@ def second_choice(grid: Grid, executors: int) -> LongArray:
 
 
 def _holders(field: Field, choices: list[LongArray], executors: int) -> FloatArray:
-    """Count the queries of each source on each executor: those of all cells they overlap."""
+    """Count the queries of each source on each executor, in all cells that they overlap."""
     held = []
     for sample in field.sample:
         query, cell = cells_of(sample, field.grid.columns)
@@ -116,7 +116,7 @@ def _holders(field: Field, choices: list[LongArray], executors: int) -> FloatArr
 
 
 def cells_of(queries: QueryCells, columns: int) -> tuple[LongArray, LongArray]:
-    """Return (query, cell) for every cell that a query overlaps; cells count row by row."""
+    """Return (query, cell) for every cell that a query overlaps, in row-major order."""
     width = (queries.col_stop - queries.col_start).astype(np.int64)
     area = width * (queries.row_stop - queries.row_start)
     query = np.repeat(np.arange(len(area)), area)
@@ -129,10 +129,10 @@ def cells_of(queries: QueryCells, columns: int) -> tuple[LongArray, LongArray]:
 def level_pairs(
     seconds: FloatArray, first: LongArray, second: LongArray, part: FloatArray, executors: int
 ) -> None:
-    """Divide the work of every pair so that its two executors come as close as they can.
+    """Divide the work of every pair so that its two executors have loads as equal as possible.
 
-    ``part`` is what the first of a pair gets. Each step makes the larger of two loads smaller
-    or leaves both alone, so the sweeps approach the division with the smallest maximum.
+    ``part`` is the share of the first executor of each pair. A step never increases the larger of
+    two loads, so the iterations approach the division with the smallest maximum.
     """
     given = np.zeros(executors)
     for i in range(len(seconds)):

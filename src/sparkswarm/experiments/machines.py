@@ -1,8 +1,8 @@
-"""Machines: the paper's cluster, as stations with a capacity.
+"""The paper's cluster: machines, hosts and links, as stations with a capacity.
 
-Owns how many machines there are, on which hosts, what a link carries, and what one tuple
-asks of every station on its way: source, link, GlobalIndex machine, link, executor. It knows
-neither policies nor time.
+Owns the numbers of machines and their placement on hosts, the capacity of links, and the demand
+of a tuple at every station on its way: source, link, GlobalIndex machine, link, executor.
+Independent of policies and of time.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ BITS = 8
 
 
 class StationDemand(NamedTuple):
-    """What an emitted tuple asks of every station.
+    """The demand of an emitted tuple at every station.
 
     Stations are the executors, the GlobalIndex machines, then the outgoing and the incoming
     link of every host.
     """
 
     seconds: FloatArray
-    """Seconds of work, on average over all tuples."""
+    """Seconds of work, averaged over all tuples."""
     visits: FloatArray
-    """Which share of the tuples comes by."""
+    """Share of the tuples that visit the station."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,17 @@ class Machines:
     executors, routers, sources
         Virtual machines of one core each; routers are the GlobalIndex machines.
     hosts
-        What they are dealt out to, in turn; those of a host share its link.
+        Machines are assigned to hosts in turn; those of a host share its link.
     memory_bytes
         Memory of an executor.
     link_bits, achievable
-        Bits a second of a host's link, each way, and which part of them can be had.
+        Bits per second of a host's link, each way, and the share of them that is achievable.
     point_bytes, query_bytes
-        Of a tuple on the wire: 140 GB were a billion tweets; an id and four edges.
+        Size on the wire: a billion tweets were 140 GB; a query is an id and four edges.
     hop_seconds
-        From one machine to the next, beside the time on the link.
+        Latency from one machine to the next, without the time on the link.
     max_pending
-        Tuples that a source may have under way; Storm's ``max.spout.pending``.
+        Maximum number of pending tuples of a source; Storm's ``max.spout.pending``.
     round_seconds, slice_seconds
         Length of a round, and of a slice of virtual time.
     """
@@ -87,12 +87,12 @@ class Machines:
 
     @property
     def window(self) -> float:
-        """Tuples that all sources together may have under way."""
+        """Maximum number of pending tuples of all sources together."""
         return float(self.sources * self.max_pending)
 
     @property
     def hops(self) -> int:
-        """Hops of a tuple: to a GlobalIndex machine, where there are any, and to an executor."""
+        """Hops of a tuple: to a GlobalIndex machine, if there are any, and to an executor."""
         return 2 if self.routers else 1
 
     def without_routers(self) -> Machines:
@@ -100,19 +100,19 @@ class Machines:
         return replace(self, executors=self.executors + self.routers, routers=0)
 
     def host_of_executors(self) -> np.ndarray:
-        """Return the host of every executor: machines are dealt out in turn."""
+        """Return the host of every executor: machines are assigned in turn."""
         first = self.sources + self.routers
         return np.arange(first, first + self.executors) % self.hosts
 
     def demand(self, share: FloatArray, seconds: FloatArray, route_point: float) -> StationDemand:
-        """Return what a tuple asks of every station.
+        """Return the demand of a tuple at every station.
 
         Parameters
         ----------
         share
-            Which share of the tuples goes to each executor.
+            Share of the tuples that goes to each executor.
         seconds
-            Work that a tuple brings to each executor, on average over all tuples.
+            Work per tuple on each executor, averaged over all tuples.
         route_point
             Seconds to route a tuple.
         """
@@ -125,15 +125,15 @@ class Machines:
 
     @property
     def tuple_on_link(self) -> float:
-        """Seconds that a point keeps a link busy."""
+        """Seconds of a link per point."""
         return self.link_seconds(self.point_bytes)
 
     def link_seconds(self, amount: float) -> float:
-        """Return how long so many bytes keep a link busy."""
+        """Return the seconds of a link for a number of bytes."""
         return amount * BITS / (self.link_bits * self.achievable)
 
     def _crossing(self, share: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Tuples that leave each host and that enter it; within a host they cross no link."""
+        """Return the tuples that leave and that enter each host; within a host there is no link."""
         sources = self._share_of_hosts(0, self.sources)
         executors = np.bincount(self.host_of_executors(), share, self.hosts)
         if not self.routers:

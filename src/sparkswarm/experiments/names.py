@@ -1,4 +1,4 @@
-"""Names that the command line offers; nothing else, so that asking for help takes no time."""
+"""Names of policies and scenarios for the command line; imports nothing, so help is fast."""
 
 POLICIES = (
     "swarm",
@@ -10,8 +10,8 @@ POLICIES = (
     "hash_cell",
     "pkg",
 )
-"""Policies: those of the paper, those of :mod:`sparkswarm.policies`, partial key grouping
-(``pkg``), and SWARM and its history with the paper's own cost model."""
+"""Policies: those of the paper and of :mod:`sparkswarm.policies`, partial key grouping (``pkg``),
+and SWARM and the static history with the paper's own cost model."""
 
 SCENARIOS = (
     "queries-sweep",

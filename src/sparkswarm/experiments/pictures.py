@@ -1,20 +1,14 @@
-"""Pictures of the experiments, each after a figure of the paper, drawn with matplotlib."""
+"""Pictures of the experiments, modelled on the paper's figures; needs the extra ``plot``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 
+from sparkswarm.bench.plotting import Axes, FuncFormatter, Line2D, plt, save
 from sparkswarm.experiments.experiment import Experiment, Row
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter
 
 _STYLES: dict[str, tuple[str, str, float]] = {
     "swarm": ("#0b6e4f", "-", 2.6),
@@ -26,14 +20,14 @@ _STYLES: dict[str, tuple[str, str, float]] = {
     "hash_cell": ("#8d7b9c", "-.", 1.5),
     "pkg": ("#222222", ":", 2.0),
 }
-"""Colour, dashes and width of each policy's line: dashed is the paper's cost model."""
+"""Colour, dashes and width of each policy's line; dashed is the paper's cost model."""
 
 _SHADE = "#f2b134"
 _TRILLION = 1e12
 
 
 def draw_timeline(experiment: Experiment, path: Path) -> Path:
-    """Draw units of work and latency, minute by minute, over the hotspots' intensity."""
+    """Draw units of work and latency per minute, over the hotspots' intensity."""
     scenario = experiment.scenario
     figure, (above, below) = plt.subplots(
         2, 1, figsize=(10, 8.0), layout="constrained", sharex=True, height_ratios=(3, 2)
@@ -51,10 +45,11 @@ def draw_timeline(experiment: Experiment, path: Path) -> Path:
     queries = above.twinx()
     _draw_queries(queries, experiment)
     above.set(
-        ylabel="units of work a second (trillions)", xlim=(0, scenario.minutes),
+        ylabel="units of work a second (trillions)",
+        xlim=(0, scenario.minutes),
         title=f"{scenario.title}: {experiment.settings.machines.executors} executors, "
         f"{experiment.density} (virtual time)",
-    )  # fmt: skip
+    )
     above.set_ylim(bottom=0)
     below.set(xlabel="minute", ylabel="latency (ms)", yscale="log")
     for axis in (below.yaxis.set_major_formatter, below.yaxis.set_minor_formatter):
@@ -64,14 +59,19 @@ def draw_timeline(experiment: Experiment, path: Path) -> Path:
     labels += ["queries in the system"]
     failed = [o.policy for o in experiment.outcomes if o.failed]
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=5, fontsize=9, frameon=False,
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=5,
+        fontsize=9,
+        frameon=False,
         title=f"out of memory: {', '.join(failed)}" if failed else None,
-    )  # fmt: skip
-    return _save(figure, path)
+    )
+    return save(figure, path)
 
 
 def _shade(axes: Axes, experiment: Experiment, named: bool) -> None:
-    """Shade each hotspot as strongly as it draws points; the top of the axes is all points."""
+    """Shade each hotspot by its share of the points; the top of the axes is all points."""
     scenario = experiment.scenario
     at = np.linspace(0, scenario.minutes, 60 * scenario.minutes + 1)
     behind = axes.twinx()
@@ -79,16 +79,20 @@ def _shade(axes: Axes, experiment: Experiment, named: bool) -> None:
     behind.spines[["top", "right"]].set_visible(False)
     behind.set_zorder(axes.get_zorder() - 1)
     axes.patch.set_visible(False)
-    for number, trouble in enumerate(scenario.troubles, 1):
-        share = [trouble.point_share(minute * 60) for minute in at]
+    for number, hotspot in enumerate(scenario.hotspots, 1):
+        share = [hotspot.point_share(minute * 60) for minute in at]
         behind.fill_between(at, share, color=_SHADE, alpha=0.35, lw=0)
-        name = "hotspot" if len(scenario.troubles) == 1 else f"H{number}"
+        name = "hotspot" if len(scenario.hotspots) == 1 else f"H{number}"
         if named:
             behind.text(
-                (trouble.start + trouble.stop) / 120, 0.012,
-                f"{name}, up to {trouble.share:.0%}",
-                ha="center", va="bottom", fontsize=8.5, color="#8a5a00",
-            )  # fmt: skip
+                (hotspot.start + hotspot.stop) / 120,
+                0.012,
+                f"{name}, up to {hotspot.share:.0%}",
+                ha="center",
+                va="bottom",
+                fontsize=8.5,
+                color="#8a5a00",
+            )
     axes.grid(axis="y", alpha=0.3)
     axes.spines["top"].set_visible(False)
 
@@ -120,9 +124,16 @@ def draw_sweep(experiment: Experiment, path: Path) -> Path:
         label = name + (" (beyond x: out of memory)" if len(done) < len(mine) else "")
         for axes, series in zip(panels, values, strict=True):
             axes.plot(
-                queries, series, color=colour, ls=dashes, lw=width, marker="o", ms=4,
-                label=label, zorder=2 + width,
-            )  # fmt: skip
+                queries,
+                series,
+                color=colour,
+                ls=dashes,
+                lw=width,
+                marker="o",
+                ms=4,
+                label=label,
+                zorder=2 + width,
+            )
             if len(done) < len(mine) and done:
                 axes.plot(queries[-1:], series[-1:], "x", color=colour, ms=11, mew=2.4, zorder=9)
     for axes, label, scale in zip(
@@ -145,29 +156,35 @@ def draw_sweep(experiment: Experiment, path: Path) -> Path:
     )
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def draw_utilization(experiment: Experiment, path: Path) -> Path:
-    """Draw CPU and network use of SWARM and its first rival: mean, least and most."""
+    """Draw the mean, minimum and maximum CPU and network use of SWARM and its first rival."""
     there = [o.policy for o in experiment.outcomes if o.minutes]
     rival = "static_history" if "static_history" in there else None
     names = [n for n in dict.fromkeys(("swarm", rival, *there)) if n in there][:2]
     rows = experiment.utilization()
     figure, panels = plt.subplots(
-        2, max(1, len(names)), figsize=(6 * max(1, len(names)), 6.6), layout="constrained",
-        sharex=True, sharey="row", squeeze=False,
-    )  # fmt: skip
+        2,
+        max(1, len(names)),
+        figsize=(6 * max(1, len(names)), 6.6),
+        layout="constrained",
+        sharex=True,
+        sharey="row",
+        squeeze=False,
+    )
     for column, name in enumerate(names):
         mine = [row for row in rows if row["policy"] == name]
         colour = _STYLES[name][0]
         at = [row["minute"] + 2.5 for row in mine]
         for line, what in enumerate(("cpu", "network")):
             axes = panels[line][column]
-            for trouble in experiment.scenario.troubles:
-                axes.axvspan(trouble.start / 60, trouble.stop / 60, color=_SHADE, alpha=0.22, lw=0)
-            low, high, mean = ([100 * row[f"{what}_{k}"] for row in mine]
-                               for k in ("min", "max", "mean"))  # fmt: skip
+            for hotspot in experiment.scenario.hotspots:
+                axes.axvspan(hotspot.start / 60, hotspot.stop / 60, color=_SHADE, alpha=0.22, lw=0)
+            low, high, mean = (
+                [100 * row[f"{what}_{k}"] for row in mine] for k in ("min", "max", "mean")
+            )
             axes.fill_between(at, low, high, color=colour, alpha=0.22, lw=0)
             axes.plot(at, mean, color=colour, lw=2.2, marker="o", ms=4)
             axes.set(ylim=(0, 105), xlim=(0, experiment.scenario.minutes))
@@ -177,9 +194,13 @@ def draw_utilization(experiment: Experiment, path: Path) -> Path:
                 achievable = 100 * experiment.settings.machines.achievable
                 axes.axhline(achievable, color="0.3", ls="--", lw=1)
                 axes.text(
-                    experiment.scenario.minutes, achievable + 2, "achievable", ha="right",
-                    fontsize=8, color="0.3",
-                )  # fmt: skip
+                    experiment.scenario.minutes,
+                    achievable + 2,
+                    "achievable",
+                    ha="right",
+                    fontsize=8,
+                    color="0.3",
+                )
         panels[0][column].set_title(name)
         panels[1][column].set_xlabel("minute")
     panels[0][0].set_ylabel("CPU of the executors (%)")
@@ -189,11 +210,11 @@ def draw_utilization(experiment: Experiment, path: Path) -> Path:
         "shaded: the hotspot",
         fontsize=10,
     )
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def draw_operations(rows: Sequence[Row], title: str, path: Path) -> Path:
-    """Draw what each operation takes, medians and 99th percentiles."""
+    """Draw the median and 99th percentile of each operation."""
     figure, axes = plt.subplots(figsize=(9, 0.6 * len(rows) + 1.8), layout="constrained")
     at = range(len(rows))
     axes.barh(at, [row["us_median"] for row in rows], color="#0b6e4f", height=0.55)
@@ -206,7 +227,7 @@ def draw_operations(rows: Sequence[Row], title: str, path: Path) -> Path:
     axes.set_xlim(right=8 * max(row["us_p99"] for row in rows))
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def _microseconds(value: float) -> str:
@@ -214,7 +235,7 @@ def _microseconds(value: float) -> str:
 
 
 def draw_statistics(rows: Sequence[Row], path: Path) -> Path:
-    """Draw the bytes of statistics that a round sends, here and the centralised way."""
+    """Draw the bytes of statistics per round, of SWARM and of a centralised balancer."""
     figure, axes = plt.subplots(figsize=(7.4, 4.4), layout="constrained")
     at = range(len(rows))
     values = [row["bytes_a_round"] for row in rows]
@@ -227,11 +248,4 @@ def draw_statistics(rows: Sequence[Row], path: Path) -> Path:
     )
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    return _save(figure, path)
-
-
-def _save(figure: plt.Figure, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-    return path
+    return save(figure, path)

@@ -1,9 +1,9 @@
-"""Placements: where a policy sends points and keeps queries, over a field.
+"""Placements: the executors to which a policy sends points and queries.
 
-Owns, for each policy, which share of the tuples every executor gets, how many matches it
-makes there and how many queries each executor holds. Time, queues and links are not its
-business. SWARM, whose placement changes, is in :mod:`sparkswarm.experiments.rebalanced`;
-policies that hash cells are in :mod:`sparkswarm.experiments.hashed`.
+Computes, for each policy, the share of the tuples of every executor, their matches and the
+number of queries held. Independent of time, queues and links. SWARM, whose placement changes, is
+in :mod:`sparkswarm.experiments.rebalanced`; policies that hash cells are in
+:mod:`sparkswarm.experiments.hashed`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from sparkswarm.protocol.plan import Plan
 
 
 class Load(NamedTuple):
-    """What an emitted tuple brings to each executor, on average over all tuples.
+    """The load of an emitted tuple on each executor, averaged over all tuples.
 
     Attributes
     ----------
     share
-        Tuples.
+        Share of the tuples.
     matches
         Queries that contain them.
     held
@@ -40,14 +40,15 @@ class Load(NamedTuple):
 
 
 class PlacementTotals(NamedTuple):
-    """What was emitted in a round.
+    """The tuples emitted in a round.
 
     Attributes
     ----------
     points
-        Of shape (sources,): tuples of each.
+        Of shape (sources,): number of tuples.
     met
-        Of shape (sources, sources): the same, by which part of the queries was registered.
+        Of shape (sources of tuples, sources of queries): the same, weighted with the share of
+        the queries that was registered.
     """
 
     points: FloatArray
@@ -55,18 +56,18 @@ class PlacementTotals(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """What a round's end cost, beside the tuples.
+    """The traffic that the end of a round caused.
 
     Attributes
     ----------
     queries
-        Of shape (executors, executors): queries that went from one to another.
+        Of shape (executors, executors): queries moved from one to another.
     statistics_bytes
         Bytes of reports and requests.
     plan_bytes
-        Bytes of the changes to the plan, for each machine that follows it.
+        Bytes of the changes to the plan, per machine that receives them.
     changes
-        How many changes there were.
+        Number of changes.
     """
 
     queries: FloatArray
@@ -76,14 +77,14 @@ class Moves(NamedTuple):
 
 
 class Placement(Protocol):
-    """What a run asks of a policy."""
+    """The interface of a policy for a run."""
 
     @property
     def rebalances(self) -> bool:
-        """Whether it collects statistics and changes with the load."""
+        """Whether it collects statistics and adapts to the load."""
 
     def load(self, mix: Mix) -> Load:
-        """Return where tuples go now."""
+        """Return the load of a tuple on each executor."""
 
     def held(self, mix: Mix) -> FloatArray:
         """Return how many queries each executor holds."""
@@ -91,27 +92,27 @@ class Placement(Protocol):
     def close_round(
         self, number: int, totals: PlacementTotals, mix: Mix, busy: FloatArray
     ) -> tuple[list[Decision], Moves | None]:
-        """End a round: return what was decided, and what it moved if anything can move."""
+        """End a round: return the decisions, and the traffic if the policy rebalances."""
 
 
-class Mixed:
-    """Loads that are sums over a placement's sources, mixed."""
+class MixedLoad:
+    """Loads that are linear in the mix of sources."""
 
     _points: FloatArray
     _matches: FloatArray
     _held: FloatArray
 
     def load(self, mix: Mix) -> Load:
-        """Mix the sums."""
+        """Return the load of a tuple on each executor."""
         matches = (self._matches @ mix.queries) @ mix.points
         return Load(self._points @ mix.points, matches, self.held(mix))
 
     def held(self, mix: Mix) -> FloatArray:
-        """Mix the queries held."""
+        """Return how many queries each executor holds."""
         return self._held @ mix.queries
 
 
-class Still(Mixed):
+class FixedPlacement(MixedLoad):
     """A placement that never changes."""
 
     rebalances = False
@@ -128,8 +129,8 @@ class Still(Mixed):
         return [], None
 
 
-class ByPlan(Still):
-    """Points go to the owner of their partition, by a plan that stays."""
+class ByPlan(FixedPlacement):
+    """Points go to the owner of their partition, by a plan that never changes."""
 
     def __init__(self, field: Field, plan: Plan) -> None:
         index = GlobalIndex(plan)
@@ -141,8 +142,8 @@ class ByPlan(Still):
         super().__init__(*by_owner(field, plan), counts * field.weight)
 
 
-class ReplicatedPlacement(Still):
-    """Points are dealt out in turn and every executor holds every query: Replicated."""
+class ReplicatedPlacement(FixedPlacement):
+    """Points go to executors in turn; every executor holds every query (paper, "Replicated")."""
 
     def __init__(self, field: Field, executors: int) -> None:
         points, matches = field.within([field.grid.cells])
@@ -155,7 +156,7 @@ class ReplicatedPlacement(Still):
 
 
 def by_owner(field: Field, plan: Plan) -> tuple[FloatArray, FloatArray]:
-    """Sum up the field for the executors of a plan; owners of a shared cell divide its points."""
+    """Sum the field for each executor of a plan; owners of a shared cell divide its points."""
     points, matches = field.within([p.cells for p in plan.partitions])
     entries = [
         (i, owner, tickets / TICKETS)

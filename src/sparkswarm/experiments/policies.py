@@ -1,18 +1,17 @@
-"""Policies by name: how each divides the space, and on which machines.
+"""The policies of the experiments by name: their placements, and the machines that they run on.
 
-Owns the names that the experiments know and what stands behind each. Where the paper says
-what a rival does, that is what it does here; where it leaves room, the rival gets the better.
+Where the paper specifies a rival, it is implemented as specified; where it leaves a choice, the
+rival gets the better alternative.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
-from sparkswarm.config import SwarmConfig
+from sparkswarm.bench.world import config_of
 from sparkswarm.errors import ConfigError
 from sparkswarm.experiments.field import Field
 from sparkswarm.experiments.hashed import Hashed, Paired
@@ -21,7 +20,7 @@ from sparkswarm.experiments.names import POLICIES
 from sparkswarm.experiments.placement import ByPlan, Placement, ReplicatedPlacement
 from sparkswarm.experiments.rebalanced import Rebalanced
 from sparkswarm.experiments.service import Service
-from sparkswarm.geometry import Grid, QueryCells
+from sparkswarm.geometry import QueryCells
 from sparkswarm.policies import History, StaticHistory
 from sparkswarm.protocol.cost import WorkModel
 from sparkswarm.protocol.local import LocalSwarm
@@ -33,28 +32,20 @@ HISTORY_POINTS, HISTORY_QUERIES = 400_000, 200_000
 """The limited history (paper, "Experiments")."""
 
 HISTORY_ROUNDS = 30
-"""Rounds in which the protocol divides the history; after that it changes no more."""
+"""Rounds in which the protocol divides the history; it converges before."""
 
 MERGE_EVERY = 1200
 """Rounds between merges in the paper: five hours of 15 seconds."""
 
 
-def _config(grid: Grid, executors: int) -> SwarmConfig:
-    b = grid.bounds
-    return SwarmConfig(
-        bounds=(b.min_x, b.min_y, b.max_x, b.max_y),
-        grid=(grid.columns, grid.rows),
-        executors=executors,
-    )
-
-
 def _swarm(field: Field, machines: Machines, service: Service, seed: int) -> Placement:
-    return Rebalanced(field, _config(field.grid, machines.executors), service)
+    return Rebalanced(field, config_of(field.grid, machines.executors), service)
 
 
 def _swarm_paper(field: Field, machines: Machines, service: Service, seed: int) -> Placement:
-    config = replace(
-        _config(field.grid, machines.executors),
+    config = config_of(
+        field.grid,
+        machines.executors,
         cost_model="paper",
         decision="five_stages",
         max_pairs_per_round=1,
@@ -74,8 +65,8 @@ def _static_uniform(field: Field, machines: Machines, service: Service, seed: in
 
 
 def _static_history(field: Field, machines: Machines, service: Service, seed: int) -> Placement:
-    # Prices for the queries of the history, which are fewer than those of the run, and which
-    # are counted wherever they overlap a cell: what a point is checked against is less.
+    # Prices for the queries of the history. They are fewer than those of the run, and counted
+    # in every cell that they overlap, which is more than a point is checked against.
     side = QUERY_SIDE * np.array([field.grid.columns, field.grid.rows])
     contains = float(np.prod(side / (side + 1)))
     per_check = service.per_match * contains * field.counts[0] / HISTORY_QUERIES
@@ -114,7 +105,7 @@ _MAKERS: dict[str, Callable[[Field, Machines, Service, int], Placement]] = {
 def place(
     name: str, field: Field, machines: Machines, service: Service, seed: int
 ) -> tuple[Placement, Machines]:
-    """Return a policy's placement and the machines it runs on; ConfigError if unknown."""
+    """Return the placement of a policy and its machines; raise ConfigError if it is unknown."""
     if name not in _MAKERS:
         raise ConfigError(f"policy must be one of {', '.join(POLICIES)}, got {name!r}")
     if name == "replicated":
@@ -123,7 +114,7 @@ def place(
 
 
 def limited_history(density: Density, seed: int) -> History:
-    """Draw the limited history, from the density as it is without hotspots."""
+    """Draw the limited history from the density without hotspots."""
     rng = np.random.default_rng([seed, HISTORY_POINTS])
     x, y = density.sample_points(rng, HISTORY_POINTS)
     queries = density.grid.place_queries(*density.sample_queries(rng, HISTORY_QUERIES))
@@ -135,12 +126,12 @@ def divided_by_product(density: Density, executors: int, seed: int) -> Plan:
     """Divide the space by the paper's own cost, C = N Q R, of the limited history.
 
     "SWARM's cost model is used in the third approach with the limited history", the paper
-    says, "hence, the costs of all executor machines are almost equal". So the protocol plays
-    the history over and over, with that cost and without shared cells, and then stops for
-    good. On US tweets its costs come within 5% of their mean.
+    says, "hence, the costs of all executor machines are almost equal". So the protocol
+    processes the history repeatedly, with that cost and without shared cells, and its last plan
+    is kept. On US tweets the costs are within 5% of their mean.
     """
     history = limited_history(density, seed)
-    config = replace(_config(density.grid, executors), cost_model="paper", shared_cells=False)
+    config = config_of(density.grid, executors, cost_model="paper", shared_cells=False)
 
     def queries_of(partition: Partition) -> QueryCells:
         return history.queries.clipped(partition.cells)

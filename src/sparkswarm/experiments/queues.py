@@ -1,8 +1,8 @@
-"""Queues in slices of virtual time: how many tuples may leave the sources, and what they wait.
+"""Queueing in one slice of virtual time: how many tuples the sources emit, and how long they wait.
 
-Owns the arithmetic of one slice and nothing else. Every machine and every link is a
-*station* with a first-in-first-out queue, kept as seconds of work. Within a slice tuples
-arrive evenly, so a backlog moves along a straight line and its mean is exact.
+Pure arithmetic. Every machine and every link is a *station* with a first-in-first-out queue,
+measured in seconds of work. Tuples arrive evenly within a slice, so a backlog changes linearly
+and its mean is exact.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from sparkswarm.compiled import FloatArray, compiled
 
 STEPS = 200
-"""More steps than the search can need: each leaves one station more with an empty queue."""
+"""Upper bound of the search: each step leaves one more station with an empty queue."""
 
 
 @compiled
@@ -22,26 +22,25 @@ def allowed(
     window: float,
     travelling: float,
 ) -> float:
-    """Return how many tuples the sources may emit in a slice: as many as keep them in the window.
+    """Return the largest number of tuples that the sources may emit in a slice.
 
-    The sources have at most ``window`` tuples pending. After ``n`` more, station r is left
-    with ``max(0, backlog + n demand - capacity)`` seconds of work, which are so many tuples
-    of ``per_tuple`` seconds each; and ``n travelling`` tuples are on their way between the
-    machines. The sum grows with n and is convex, so Newton's steps from above find the
-    largest n at once.
+    The sources have at most ``window`` tuples pending. After ``n`` more, station r has
+    ``max(0, backlog + n demand - capacity)`` seconds of work left, in tuples of ``per_tuple``
+    seconds each, and ``n travelling`` tuples are between machines. The sum increases with n and
+    is convex, so Newton's method from above finds the largest n.
 
     Parameters
     ----------
     backlog
-        Seconds of work that wait at each station.
+        Seconds of work queued at each station.
     demand
-        Seconds of work that an emitted tuple brings to each, on average over all tuples.
+        Seconds of work per emitted tuple at each station, averaged over all tuples.
     per_tuple
-        Seconds of work that a tuple takes which does visit the station.
+        Seconds of work per tuple that visits the station.
     capacity
-        Seconds of work that each can do in the slice.
+        Seconds of work that each station can do in the slice.
     window, travelling
-        Tuples that may be pending; which part of a slice a tuple travels.
+        Maximum number of pending tuples; fraction of a slice that a tuple travels.
     """
     n = window / travelling if travelling > 0 else 1e300
     for r in range(len(backlog)):
@@ -72,10 +71,10 @@ def serve(
     busy: FloatArray,
     wait: FloatArray,
 ) -> None:
-    """Let a slice pass with ``n`` tuples, evenly spread over it.
+    """Advance all stations by a slice in which ``n`` tuples arrive evenly.
 
-    Changes ``backlog``; writes to ``busy`` the seconds of work done and to ``wait`` how long
-    a tuple that arrived in the slice waits, on average.
+    Updates ``backlog``; writes the seconds of work done to ``busy`` and the mean waiting time of
+    the tuples to ``wait``.
     """
     for r in range(len(backlog)):
         start = backlog[r]
@@ -85,7 +84,7 @@ def serve(
             busy[r] = capacity[r]
             backlog[r] = end
         else:
-            # It falls to nothing within the slice and stays there.
+            # The queue becomes empty within the slice and stays empty.
             mean = start * start / (2 * (start - end))
             busy[r] = start + n * demand[r]
             backlog[r] = 0.0

@@ -1,7 +1,7 @@
-"""SWARM's placement: the real protocol, fed with the statistics of a field.
+"""SWARM's placement: the real protocol, with the statistics of a field.
 
-Owns a :class:`LocalSwarm`, how a round's tuples become the statistics of its units, and what
-its messages weigh. What the protocol decides is the protocol's.
+Owns a :class:`LocalSwarm`, the conversion of a round's tuples to the statistics of its units, and
+the size of its messages. All decisions are the protocol's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from sparkswarm.compiled import FloatArray, IntArray, LongArray
 from sparkswarm.config import SwarmConfig
 from sparkswarm.experiments.field import Field
-from sparkswarm.experiments.placement import Mixed, Moves, PlacementTotals, by_owner
+from sparkswarm.experiments.placement import MixedLoad, Moves, PlacementTotals, by_owner
 from sparkswarm.experiments.scenarios import Mix
 from sparkswarm.experiments.service import Service
 from sparkswarm.geometry import CellRect, QueryCells
@@ -30,20 +30,21 @@ from sparkswarm.protocol.messages import (
 from sparkswarm.protocol.partition import TICKETS, Partition
 
 PARTITION_BYTES = 8 + 4 * 4
-"""A partition in a message: its id and its borders; each owner adds an id and its tickets."""
+"""Size of a partition in a message: its id and its borders."""
 
 OWNER_BYTES = 4 + 4
+"""Size of each of its owners: id and tickets."""
 
 
-class _Known(NamedTuple):
-    """What a field says of one partition.
+class _PartitionView(NamedTuple):
+    """The cells and queries of a field in one partition.
 
     Attributes
     ----------
     cells, columns, rows
-        Which of the cells used lie in it, and where they are.
+        Positions of its cells among the cells used, and their coordinates.
     queries
-        Of shape (sources,): the queries that overlap it, once all are registered.
+        Of shape (sources,): number of queries that overlap it, once all are registered.
     """
 
     cells: LongArray
@@ -52,7 +53,7 @@ class _Known(NamedTuple):
     queries: FloatArray
 
 
-class Rebalanced(Mixed):
+class Rebalanced(MixedLoad):
     """Points go by a plan that the Coordinator changes at the end of a round."""
 
     rebalances = True
@@ -65,19 +66,19 @@ class Rebalanced(Mixed):
         self.swarm = LocalSwarm(config, queries_of=self._queries_of, keep_messages=True)
         for unit in self.swarm.units:
             if isinstance(unit.model, WorkModel):
-                # The statistics count the sample, each of which stands for several.
+                # The statistics count the sample, in which a query represents several.
                 price = unit.model.points_per_query_moved * field.weight
                 unit.model = replace(unit.model, points_per_query_moved=price)
         self._position = np.full((field.grid.rows, field.grid.columns), -1, dtype=np.int64)
         self._position[field.rows, field.columns] = np.arange(len(field.rows))
-        self._known: dict[int, _Known] = {}
+        self._views: dict[int, _PartitionView] = {}
         self._collect_queries(field.sample[0])
         self._follow()
 
     def close_round(
         self, number: int, totals: PlacementTotals, mix: Mix, busy: FloatArray
     ) -> tuple[list[Decision], Moves | None]:
-        """Let the units see the round, and let the protocol act on it."""
+        """Collect the statistics of the round, and let the protocol act."""
         self._register(mix)
         self._collect_points(totals)
         self.swarm.sent.clear()
@@ -87,49 +88,49 @@ class Rebalanced(Mixed):
         return log, self._moves()
 
     def _follow(self) -> None:
-        """Sum up the field for the plan in force."""
+        """Sum the field for the plan in force."""
         self._points, self._matches = by_owner(self._field, self.swarm.plan)
         self._held: FloatArray = np.zeros_like(self._points)
         for partition in self.swarm.plan.partitions:
             for owner in partition.owners:
-                self._held[owner] += self._known_of(partition).queries
+                self._held[owner] += self._view(partition).queries
         current = {partition.id for partition in self.swarm.plan.partitions}
-        self._known = {key: known for key, known in self._known.items() if key in current}
+        self._views = {key: view for key, view in self._views.items() if key in current}
 
     # -- statistics ------------------------------------------------------------------------
 
     def _collect_points(self, totals: PlacementTotals) -> None:
-        """Count a round's tuples in the cells where they fell, with the checks they took."""
+        """Add a round's tuples and their checks to the statistics."""
         field = self._field
         count = totals.points @ field.points
         met = totals.met @ field.matches
         checks = (field.points * met).sum(axis=0) * self._service.checks_per_match
         each = np.divide(checks, count, out=np.zeros_like(checks), where=count > 0)
         for partition in self.swarm.plan.partitions:
-            known = self._known_of(partition)
-            points, taken = count[known.cells], each[known.cells]
+            view = self._view(partition)
+            points, taken = count[view.cells], each[view.cells]
             for owner, tickets in partition.shares.items():
                 self.swarm.units[owner].statistics(partition.id).collect_points(
-                    known.columns, known.rows, taken, points * (tickets / TICKETS)
+                    view.columns, view.rows, taken, points * (tickets / TICKETS)
                 )
 
-    def _known_of(self, partition: Partition) -> _Known:
-        """Look up a partition in the field, once."""
-        if partition.id not in self._known:
+    def _view(self, partition: Partition) -> _PartitionView:
+        """Return what the field has in a partition; cached."""
+        if partition.id not in self._views:
             field = self._field
             inside = self._position[partition.cells.slices].ravel()
             cells = inside[inside >= 0]
             counts = [len(self._sample.clipped(partition.cells).fault)]
             counts += [int(s.overlapping(partition.cells).sum()) for s in field.sample[1:]]
-            self._known[partition.id] = _Known(
+            self._views[partition.id] = _PartitionView(
                 cells, field.columns[cells], field.rows[cells], np.array(counts) * field.weight
             )
-        return self._known[partition.id]
+        return self._views[partition.id]
 
     # -- queries ---------------------------------------------------------------------------
 
     def _register(self, mix: Mix) -> None:
-        """Register and unregister the queries of the hotspots, up to now."""
+        """Register and unregister queries of the hotspots."""
         for source in range(1, self._field.sources):
             sample = self._field.sample[source]
             before = self._registered[source]
@@ -151,7 +152,7 @@ class Rebalanced(Mixed):
                 unit.remove_queries(partition.id, queries)
 
     def _queries_of(self, partition: Partition) -> QueryCells:
-        """Return the queries of a partition, of the sample, clipped to it."""
+        """Return the sampled queries of a partition, clipped to it."""
         parts = [self._sample.clipped(partition.cells)]
         for source in range(1, self._field.sources):
             some = self._field.sample[source].take(np.arange(self._registered[source]))
@@ -161,7 +162,7 @@ class Rebalanced(Mixed):
     # -- messages --------------------------------------------------------------------------
 
     def _moves(self) -> Moves:
-        """Weigh what was said in the round."""
+        """Return the traffic of the round's messages."""
         executors = self.swarm.plan.executors
         queries = np.zeros((executors, executors))
         statistics = plan = 0.0
@@ -177,7 +178,7 @@ class Rebalanced(Mixed):
 
 
 class _Sorted:
-    """Queries in order of their first column, to look at few where a partition is narrow."""
+    """Queries sorted by their first column, so that narrow partitions are searched quickly."""
 
     def __init__(self, queries: QueryCells) -> None:
         self._queries = queries.take(np.argsort(queries.col_start, kind="stable"))
@@ -185,7 +186,7 @@ class _Sorted:
         self._widest = int(widths.max()) if len(widths) else 0
 
     def clipped(self, cells: CellRect) -> QueryCells:
-        """Return those that overlap some cells, cut down to them."""
+        """Return the queries that overlap some cells, clipped to them."""
         starts = self._queries.col_start
         first = int(np.searchsorted(starts, cells.col_start - self._widest))
         last = int(np.searchsorted(starts, cells.col_stop))

@@ -1,7 +1,7 @@
 """A run: one scenario with one policy, minute by minute.
 
-Owns the loop over slices and rounds and what is written down about it. Where results go is
-the business of :mod:`sparkswarm.experiments.folder`.
+Owns the loop over slices and rounds, and the recorded numbers. Files are written by
+:mod:`sparkswarm.experiments.folder`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Minute:
     Attributes
     ----------
     tuples
-        Tuples processed, a second.
+        Tuples processed per second.
     queries
-        Queries in the system, mean.
+        Mean number of queries in the system.
     work
-        Units of work, a second: queries in the system times tuples processed (paper).
+        Units of work per second: queries in the system times tuples processed (paper).
     latency
-        Seconds, mean of the tuples emitted.
+        Mean seconds of the tuples emitted.
     busy
-        Which part of the minute every station worked.
+        Share of the minute that every station was busy.
     """
 
     tuples: float
@@ -52,18 +52,18 @@ class Minute:
 
 @dataclass(slots=True, eq=False)
 class Outcome:
-    """What a policy did in a scenario.
+    """The result of a policy in a scenario.
 
     Attributes
     ----------
     policy, machines, queries
-        Who, on what, with how many queries registered before.
+        The policy, its machines, and the number of queries registered before.
     minutes
-        What happened; empty where the run failed at its start.
+        Minutes of the run; empty if it failed at its start.
     failed
-        Why it failed, if it did.
+        Why the run failed; None if it did not.
     journal
-        Decisions, each with its time and reason.
+        Decisions with their times and reasons.
     traffic
         Bytes by kind of message.
     changes
@@ -84,12 +84,12 @@ class Outcome:
     changes: int = 0
 
     def units_of_work(self, start: int = 0, stop: int | None = None) -> float | None:
-        """Mean units of work a second, of some minutes; None where it failed."""
+        """Return the mean units of work per second in some minutes; None if the run failed."""
         part = self.minutes[start:stop]
         return None if self.failed else float(np.mean([m.work for m in part]))
 
     def latency_us(self, start: int = 0, stop: int | None = None) -> float | None:
-        """Mean latency of all tuples of some minutes, in microseconds; None where it failed."""
+        """Return the mean latency in some minutes, in microseconds; None if the run failed."""
         part = self.minutes[start:stop]
         if self.failed:
             return None
@@ -100,13 +100,13 @@ class Outcome:
         return mean * MICROSECONDS
 
     def balance(self, start: int = 0, stop: int | None = None) -> float | None:
-        """Balance efficiency, mean over some minutes; None where it failed."""
+        """Return the mean balance efficiency in some minutes; None if the run failed."""
         if self.failed:
             return None
         return float(np.mean([self.evenness(m) for m in self.minutes[start:stop]]))
 
     def evenness(self, minute: Minute) -> float:
-        """Balance efficiency of one minute: the executors' mean busy time over the longest."""
+        """Return the balance efficiency of a minute: mean / maximum busy time of the executors."""
         busy = minute.busy[: self.machines.executors]
         return float(busy.mean() / busy.max()) if busy.any() else 1.0
 
@@ -120,7 +120,7 @@ def run_policy(
     seed: int,
     on_minute: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Play a scenario with one policy."""
+    """Run a scenario with one policy."""
     placement, machines = place(name, space, machines, service, seed)
     outcome = Outcome(name, machines, space.counts[0])
     player = _Player(scenario, space, placement, machines, service, outcome)
@@ -132,7 +132,7 @@ def run_policy(
 
 
 class _Player:
-    """One run on its way."""
+    """The state of one run."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class _Player:
         self._check_memory()
 
     def minute(self) -> None:
-        """Play a minute and write it down."""
+        """Advance by a minute and record it."""
         m = self._machines
         slices = round(MINUTE / m.slice_seconds)
         processed = emitted = queries = work = latency = 0.0
@@ -193,7 +193,7 @@ class _Player:
         )
 
     def _arrive(self) -> None:
-        """Take in what the time brings: another mix, new queries."""
+        """Update the mix, and register new queries."""
         mix = self._scenario.mix(self._slice * self._machines.slice_seconds)
         if self._load is not None and mix.same(self._mix):
             return
@@ -212,7 +212,7 @@ class _Player:
         self._round_busy: FloatArray = np.zeros(self._machines.executors)
 
     def _close_round(self) -> None:
-        """Let the policy act on the round, and pay for what it moves."""
+        """End the round: let the policy act, and account for what it moves."""
         m = self._machines
         number = self._slice // m.slices_a_round - 1
         log, moves = self._placement.close_round(
@@ -238,7 +238,7 @@ class _Player:
         self._outcome.changes += moves.changes
 
     def _check_memory(self) -> None:
-        """Fail where an executor holds more queries than fit into its memory."""
+        """End the run if the queries of an executor do not fit into its memory."""
         needed = self._placement.held(self._mix) * self._service.query_bytes
         worst = int(needed.argmax())
         if needed[worst] > self._machines.memory_bytes:

@@ -1,7 +1,7 @@
-"""Scenarios: what arrives when, as in the paper's evaluation.
+"""The scenarios of the paper's evaluation: hotspots over time, and numbers of queries.
 
-Owns durations, hotspots, their intensity and the number of queries. It knows neither
-policies nor machines.
+Owns durations, hotspots, their intensity and the number of queries. Independent of policies and
+machines.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from sparkswarm.workloads.hotspot import Hotspot, Shape
 
 MINUTE = 60.0
 REGISTERED_WITHIN = 60.0
-"""All queries of a hotspot come within so many seconds of its start (paper, "Reaction")."""
+"""Seconds from the start of a hotspot within which its queries arrive (paper, "Reaction")."""
 
 LOWER_LEFT, UPPER_RIGHT = (0.05, 0.05), (0.80, 0.80)
 """Corners of the hotspots, as shares of the sides of the space."""
 
 BELL_WIDTH = 6.0
-"""Standard deviations of the bell between a hotspot's start and its end."""
+"""Length of a hotspot in standard deviations of its bell."""
 
 HOT_QUERIES = 0.25
-"""Queries of all hotspots together, for each query registered before. The paper draws their
-number as a dashed line and does not say it."""
+"""Queries of all hotspots together, as a share of those registered before. In the paper their
+number is only drawn, as a dashed line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """A hotspot in time: where, how strong, from when to when.
+class TimedHotspot:
+    """A hotspot with its time, place and strength.
 
     Attributes
     ----------
     start, stop
         Seconds.
     share
-        Which share of the points it attracts at its strongest.
+        Maximum share of the points that it attracts.
     queries
-        Its queries, for each query registered before the run.
+        Its queries, as a share of those registered before the run.
     corner, shape
-        Where it is and how it is filled, see :class:`Hotspot`.
+        Its place and its distribution, see :class:`Hotspot`.
     intensity
-        ``"bell"``: the share follows a normal distribution in time, at its strongest halfway.
-        ``"step"``: it is there in full at once.
+        ``"bell"``: the share follows a normal distribution over time, with its maximum halfway.
+        ``"step"``: the share is constant.
     """
 
     start: float
@@ -59,7 +59,7 @@ class Trouble:
     intensity: Literal["bell", "step"] = "bell"
 
     def point_share(self, at: float) -> float:
-        """Return which share of the points it attracts at this time."""
+        """Return the share of the points that it attracts at a time."""
         if not self.start <= at < self.stop:
             return 0.0
         if self.intensity == "step":
@@ -68,34 +68,34 @@ class Trouble:
         return self.share * math.exp(-0.5 * deviations * deviations)
 
     def registered(self, at: float) -> float:
-        """Return which part of its queries is registered at this time; they go when it ends."""
+        """Return the share of its queries that is registered at a time; they end with it."""
         if not self.start <= at < self.stop:
             return 0.0
         return min(1.0, (at - self.start) / REGISTERED_WITHIN)
 
     @property
-    def hotspot(self) -> Hotspot:
-        """The square, with all points in it."""
+    def spatial(self) -> Hotspot:
+        """The hotspot in space, with all points in it."""
         return Hotspot(0, 1, point_share=1.0, corner=self.corner, shape=self.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mix:
-    """What arrives at one time.
+    """The mix of sources at one time.
 
     Attributes
     ----------
     points
-        Shares of the points: of the density, then of each hotspot; they add up to 1.
+        Share of the points of the density, then of each hotspot; they add up to 1.
     queries
-        Which part of the queries is registered: of the density's (1), then of each hotspot.
+        Share of the queries that is registered, of the density (1), then of each hotspot.
     """
 
     points: FloatArray
     queries: FloatArray
 
     def same(self, other: Mix | None) -> bool:
-        """Whether nothing differs."""
+        """Whether both mixes are equal."""
         return (
             other is not None
             and np.array_equal(self.points, other.points)
@@ -110,21 +110,21 @@ class Scenario:
     Attributes
     ----------
     name, title
-        For the command line, and for pictures.
+        Name on the command line, title of pictures.
     figure
-        The label of the paper's figure.
-    troubles
+        Label of the paper's figure.
+    hotspots
         The hotspots.
     queries
-        Queries registered before the run, one run for each number.
+        Numbers of queries registered before the run, one run for each.
     minutes
-        How long a run takes.
+        Length of a run, in virtual time.
     """
 
     name: str
     title: str
     figure: str
-    troubles: tuple[Trouble, ...] = ()
+    hotspots: tuple[TimedHotspot, ...] = ()
     queries: tuple[int, ...] = (1_000_000,)
     minutes: int = 60
 
@@ -134,28 +134,24 @@ class Scenario:
         return len(self.queries) > 1
 
     def mix(self, at: float) -> Mix:
-        """Return what arrives at a time, in seconds."""
-        hot = [trouble.point_share(at) for trouble in self.troubles]
-        registered = [trouble.registered(at) for trouble in self.troubles]
+        """Return the mix at a time, in seconds."""
+        hot = [hotspot.point_share(at) for hotspot in self.hotspots]
+        registered = [hotspot.registered(at) for hotspot in self.hotspots]
         return Mix(np.array([1.0 - sum(hot), *hot]), np.array([1.0, *registered]))
 
     def shortened(self, minutes: int) -> Scenario:
-        """Return it with all times scaled so that it takes so many minutes."""
+        """Return the scenario with all times scaled to a length in minutes."""
         if minutes < 1:
             raise ConfigError(f"a run takes at least one minute, got {minutes}")
         scale = minutes / self.minutes
-        troubles = tuple(
-            replace(t, start=t.start * scale, stop=t.stop * scale) for t in self.troubles
+        hotspots = tuple(
+            replace(t, start=t.start * scale, stop=t.stop * scale) for t in self.hotspots
         )
-        return replace(self, troubles=troubles, minutes=minutes)
-
-
-def _hotspots(name: str, title: str, figure: str, *troubles: Trouble) -> Scenario:
-    return Scenario(name, title, figure, troubles)
+        return replace(self, hotspots=hotspots, minutes=minutes)
 
 
 _MILLION = 1_000_000
-_LOW = Trouble(10 * MINUTE, 40 * MINUTE)
+_LOW = TimedHotspot(10 * MINUTE, 40 * MINUTE)
 _HALF = replace(_LOW, share=0.20, queries=HOT_QUERIES / 2)
 
 SCENARIOS: dict[str, Scenario] = {
@@ -167,37 +163,49 @@ SCENARIOS: dict[str, Scenario] = {
             "PerformanceAndLatency",
             queries=tuple(n * _MILLION for n in (1, 2, 4, 8, 16, 32, 64)),
         ),
-        _hotspots(
-            "one-uniform-hotspot", "a uniform hotspot, its intensity a bell", "OneUniformHotspot",
-            _LOW,
+        Scenario(
+            "one-uniform-hotspot",
+            "a uniform hotspot, its intensity a bell",
+            "OneUniformHotspot",
+            (_LOW,),
         ),
-        _hotspots(
-            "one-normal-hotspot", "a normal hotspot, its intensity a bell", "OneNormalHotspot",
-            replace(_LOW, shape="normal"),
+        Scenario(
+            "one-normal-hotspot",
+            "a normal hotspot, its intensity a bell",
+            "OneNormalHotspot",
+            (replace(_LOW, shape="normal"),),
         ),
-        _hotspots(
-            "step-hotspot", "a uniform hotspot, there at once", "OneStepFunctionHotspot",
-            replace(_LOW, intensity="step"),
+        Scenario(
+            "step-hotspot",
+            "a uniform hotspot, there at once",
+            "OneStepFunctionHotspot",
+            (replace(_LOW, intensity="step"),),
         ),
-        _hotspots(
-            "two-overlapping-hotspots", "two hotspots that overlap in time",
+        Scenario(
+            "two-overlapping-hotspots",
+            "two hotspots that overlap in time",
             "TwoOverlapingHotspots",
-            _HALF,
-            replace(_HALF, start=20 * MINUTE, stop=50 * MINUTE, corner=UPPER_RIGHT),
+            (
+                _HALF,
+                replace(_HALF, start=20 * MINUTE, stop=50 * MINUTE, corner=UPPER_RIGHT),
+            ),
         ),
-        _hotspots(
-            "two-consecutive-hotspots", "two hotspots, one after the other",
+        Scenario(
+            "two-consecutive-hotspots",
+            "two hotspots, one after the other",
             "TwoConsecutiveHotspots",
-            replace(_HALF, stop=30 * MINUTE),
-            replace(_HALF, start=30 * MINUTE, stop=50 * MINUTE, corner=UPPER_RIGHT),
+            (
+                replace(_HALF, stop=30 * MINUTE),
+                replace(_HALF, start=30 * MINUTE, stop=50 * MINUTE, corner=UPPER_RIGHT),
+            ),
         ),
     )
-}  # fmt: skip
+}
 """The scenarios by name."""
 
 
 def find_scenario(name: str) -> Scenario:
-    """Return the scenario of that name; ConfigError where there is none."""
+    """Return the scenario of a name; raise ConfigError if there is none."""
     if name not in SCENARIOS:
         raise ConfigError(f"scenario must be one of {', '.join(SCENARIOS)}, got {name!r}")
     return SCENARIOS[name]

@@ -1,8 +1,7 @@
-"""Service times: what the machines of the experiments take for each thing they do.
+"""Service times of the simulated machines, and their measurement.
 
-Owns the measured constants and how they are measured: on the real matcher, the real
-GlobalIndex and the real statistics, on this machine. A run stores them, so that it can be
-repeated exactly anywhere.
+Times are measured on the real matcher, GlobalIndex and statistics, on this machine. A run stores
+them, so that it can be repeated exactly on another machine.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from sparkswarm.bench.world import config_of
 from sparkswarm.compiled import FloatArray
-from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError
 from sparkswarm.index.build import build_index
 from sparkswarm.index.layout import RangeIndex
@@ -32,17 +31,17 @@ from sparkswarm.protocol.unit import LoadBalancingUnit
 from sparkswarm.workloads import Density
 
 SIZES = (30_000, 120_000, 480_000, 1_920_000)
-"""Queries in the indexes that are measured. The more there are, the less of them is in the
-caches of the processor, and the longer it takes to find a point's first candidate."""
+"""Sizes of the measured indexes. With more queries, less of the index is in the processor's caches,
+and finding a point's first candidate takes longer."""
 
 POINTS = 40_000
 """Points matched in one measurement."""
 
 GROUPS = 8
-"""Points are measured in so many groups, by how many queries contain them."""
+"""Number of groups of points, by how many queries contain them."""
 
 REPEAT = 7
-"""The quickest of so many tries counts: everything else on the machine only adds time."""
+"""Number of repetitions; the fastest counts, because other load only adds time."""
 
 
 def _is_amount(value: object) -> bool:
@@ -53,24 +52,24 @@ def _is_amount(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Seconds and bytes for each thing that a machine does.
+    """Seconds and bytes of each operation of a machine.
 
     Attributes
     ----------
     sizes, per_point
-        Seconds to match a point, whatever it meets, in indexes of some sizes.
+        Seconds to match a point without candidates, in indexes of these sizes.
     per_check
-        Seconds for each entry of the index that is looked at.
+        Seconds per candidate, an entry of the index that is compared.
     checks_per_match
-        Entries looked at for each query that contains the point.
+        Candidates per query that contains the point.
     per_query
-        Seconds to put a query into an executor's index, or to take it out.
+        Seconds to add a query to an executor's index, or to remove it.
     query_bytes
         Memory of a query in that index.
     route_point, route_query
-        Seconds of a GlobalIndex machine to find where a point, or a query, goes.
+        Seconds of a GlobalIndex machine to route a point, or a query.
     collect_point
-        Seconds to collect the statistics of a point; only policies that rebalance do.
+        Seconds to add a point to the statistics; only for policies that rebalance.
     """
 
     sizes: tuple[float, ...]
@@ -90,15 +89,15 @@ class Service:
             if not numbers or not all(_is_amount(number) for number in numbers):
                 raise ConfigError(f"service: {field.name} must be at least 0, got {value!r}")
         if len(self.sizes) != len(self.per_point) or min(self.sizes) < 1:
-            raise ConfigError("service: needs as many sizes, from 1 on, as times of a point")
+            raise ConfigError("service: sizes must be at least 1, with one per_point for each")
         if any(b <= a for a, b in itertools.pairwise(self.sizes)) or min(self.per_point) <= 0:
-            raise ConfigError("service: sizes must grow, and every point must take some time")
+            raise ConfigError("service: sizes must increase, and per_point must be above 0")
 
     def point_seconds(self, queries: FloatArray) -> FloatArray:
-        """Return what a point takes on executors with so many queries, candidates apart.
+        """Return the seconds of a point on executors with these numbers of queries.
 
-        A line through the logarithms of the sizes measured. It goes on beyond the largest
-        and is level below the smallest.
+        Without candidates. Linear in the logarithm of the number of queries between the
+        measured sizes, extrapolated above the largest and constant below the smallest.
         """
         at = np.log2(np.maximum(queries, self.sizes[0]))
         sizes = np.log2(self.sizes)
@@ -110,19 +109,20 @@ class Service:
 
     @property
     def per_match(self) -> float:
-        """Seconds for each query that contains the point."""
+        """Seconds per query that contains the point."""
         return self.per_check * self.checks_per_match
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that a run's configuration stores."""
+        """Return the JSON form in ``config.json``."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Service:
-        """Read what :meth:`to_json` wrote; ConfigError where that is not what it is."""
+        """Read what :meth:`to_json` wrote; raise ConfigError if it is something else."""
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(data, dict) or set(data) != names:
-            raise ConfigError(f"service times must be exactly {', '.join(sorted(names))}")
+            keys = ", ".join(sorted(names))
+            raise ConfigError(f"service times must have exactly the keys {keys}")
         values: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in data.items()
         }
@@ -130,7 +130,7 @@ class Service:
 
     @classmethod
     def read(cls, path: Path) -> Service:
-        """Read service times from a file of their own, or from a run's ``config.json``."""
+        """Read service times from a JSON file, or from the ``config.json`` of a run."""
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -151,20 +151,18 @@ STORED = Service(
     route_query=130e-9,
     collect_point=20e-9,
 )
-"""Service times measured once with :func:`calibrate`, rounded, for runs that are to be the
-same everywhere."""
+"""Service times measured once with :func:`calibrate`, rounded, for reproducible runs."""
 
 
 def calibrate(density: Density, seed: int = 0) -> Service:
-    """Measure this machine, in some seconds.
+    """Measure this machine; takes some seconds.
 
-    Matching: points drawn from the density against queries drawn from it, in groups by how
-    many queries contain them, for indexes of several sizes. Lines through (checks, seconds a
-    point) give the prices.
+    Matching is measured with points and queries drawn from the density, in groups of points by
+    the number of queries that contain them, for indexes of several sizes. The prices are those of
+    the lines through (checks, seconds per point).
     """
     rng = np.random.default_rng(seed)
-    b = density.bounds
-    region = (b.min_x, b.min_y, b.max_x, b.max_y)
+    region = density.bounds.edges
     measured = []
     for size in SIZES:
         boxes = np.stack(density.sample_queries(rng, size), axis=1)
@@ -177,10 +175,8 @@ def calibrate(density: Density, seed: int = 0) -> Service:
     routing = GlobalIndex(plan)
     x, y = density.sample_points(rng, POINTS)
     queries = density.grid.place_queries(*density.sample_queries(rng, POINTS))
-    grid = (density.grid.columns, density.grid.rows)
-    config = SwarmConfig(bounds=(b.min_x, b.min_y, b.max_x, b.max_y), grid=grid, executors=22)
-    # An executor that has become responsible for many partitions: the dearest case.
-    unit = LoadBalancingUnit(0, plan.partitions, config)
+    # The most expensive case: an executor with many partitions.
+    unit = LoadBalancingUnit(0, plan.partitions, config_of(density.grid, 22))
     routed, some = routing.route(x, y), np.ones(POINTS)
 
     def collect() -> None:
@@ -200,12 +196,12 @@ def calibrate(density: Density, seed: int = 0) -> Service:
 
 
 _Measured = tuple[FloatArray, FloatArray]
-"""Mean checks and seconds of a point, of each group."""
+"""Mean checks and mean seconds per point, of each group."""
 
 
 def _grouped(x: FloatArray, y: FloatArray, found: Matches, index: RangeIndex) -> _Measured:
-    """Time points in groups by how many queries contain them."""
-    # Memory that has been used before: finding fresh pages is not the matcher's work.
+    """Measure points in groups by the number of queries that contain them."""
+    # Touched in advance, so that page faults are not measured.
     room = np.zeros(4 * len(found.ids) + POINTS, dtype=np.int64)
     order = np.argsort(found.counts, kind="stable")
     checks, seconds = [], []
@@ -218,10 +214,10 @@ def _grouped(x: FloatArray, y: FloatArray, found: Matches, index: RangeIndex) ->
 
 
 def _prices(measured: Sequence[_Measured]) -> tuple[tuple[float, ...], float]:
-    """Fit seconds = per_point(size) + per_check x checks, one price of a check for all sizes.
+    """Fit seconds = per_point(size) + per_check x checks, with one per_check for all sizes.
 
-    Least squares of relative errors, because groups differ a hundredfold. Times of a point
-    are kept from falling as the index grows, which only noise could make them do.
+    Least squares of relative errors, because groups differ by a factor of 100. per_point must not
+    decrease with the size of the index; where it does, that is noise.
     """
     checks = np.concatenate([c for c, _ in measured])
     seconds = np.concatenate([s for _, s in measured])

@@ -1,8 +1,8 @@
-"""Slices: a cluster in virtual time, a tenth of a second at a time.
+"""The simulated cluster: advances its queues by slices of virtual time, a tenth of a second each.
 
-Owns the queues of all stations and what happens to them in a slice: how much the sources
-emit, how long tuples wait, how busy everyone is, and the background work of moving queries.
-It is the same for every policy; a policy only says where tuples go.
+Owns the queues of all stations and what happens in a slice: how many tuples the sources emit,
+how long tuples wait, how busy stations are, and the background work of moving queries. It is
+the same for every policy; a policy only decides where tuples go.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sparkswarm.experiments.queues import allowed, serve
 from sparkswarm.experiments.service import Service
 
 BACKGROUND = 0.5
-"""Which part of a core, or of a link, background work gets while there is any: it runs beside
-the stream, "as a background task", and the two share alike."""
+"""Share of a core or a link that background work gets while there is any; in the paper it runs
+"as a background task" beside the stream."""
 
 
 class Passed(NamedTuple):
@@ -28,11 +28,11 @@ class Passed(NamedTuple):
     Attributes
     ----------
     emitted, processed
-        Tuples that left the sources, and that were done with.
+        Numbers of tuples that left the sources, and that were processed.
     latency
-        Seconds from a source until an executor is done, mean of the tuples emitted.
+        Mean seconds from a source until processed, of the tuples emitted.
     busy
-        Seconds that each station worked.
+        Busy seconds of each station.
     """
 
     emitted: float
@@ -49,7 +49,7 @@ class Slices:
     machines
         The cluster.
     service
-        What things take.
+        Service times.
     collects
         Whether executors collect statistics.
     """
@@ -68,22 +68,20 @@ class Slices:
 
     @property
     def pending(self) -> float:
-        """Tuples that wait at some station."""
-        held = np.divide(
-            self._backlog, self._per_tuple,
-            out=np.zeros_like(self._backlog), where=self._per_tuple > 0,
-        )  # fmt: skip
+        """Number of queued tuples."""
+        held = np.zeros_like(self._backlog)
+        np.divide(self._backlog, self._per_tuple, out=held, where=self._per_tuple > 0)
         return float(held.sum())
 
     def carry(self, load: Load, emitted: float | None = None) -> Passed:
-        """Let one slice pass.
+        """Advance by one slice.
 
         Parameters
         ----------
         load
-            Where the tuples of this slice go and what they do there.
+            Load that a tuple puts on each executor.
         emitted
-            How many there are; by default as many as the sources may have pending.
+            Number of tuples; by default as many as the limit on pending tuples allows.
         """
         m = self.machines
         self._follow(load)
@@ -105,7 +103,7 @@ class Slices:
         return Passed(emitted, processed, latency, self._busy + background)
 
     def _follow(self, load: Load) -> None:
-        """Work out what a tuple asks of every station, if that has changed."""
+        """Recompute the demand of a tuple at every station, if the load has changed."""
         if load is self._load:
             return
         self._load = load
@@ -118,11 +116,11 @@ class Slices:
         np.divide(self._demand, self._visits, out=self._per_tuple, where=self._visits > 0)
 
     def register(self, queries: FloatArray) -> None:
-        """Let executors take in new queries, so many each."""
+        """Add the work of registering new queries; ``queries`` is their number per executor."""
         self._background[: len(queries)] += queries * self._service.per_query
 
     def move(self, moves: Moves) -> None:
-        """Let queries move: both executors handle each, and the links carry them."""
+        """Add the work of moving queries: on both executors, and on the links."""
         m = self.machines
         work = moves.queries.sum(axis=0) + moves.queries.sum(axis=1)
         self._background[: m.executors] += work * self._service.per_query
