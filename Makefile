@@ -64,13 +64,13 @@ demo: setup ## Run the demo (DEMO_ARGS=...)
 	@$(BIN)/python -c "from sparkswarm.demo.warm_up import main; main()"
 	@$(BIN)/sparkswarm demo $(DEMO_ARGS)
 
-docs: setup ## Write the pages of docs/ that come from the code, then build the site into site/
+docs: setup ## Fill the generated parts of docs/, then build the site into site/
 	@$(BIN)/python scripts/generate_docs.py
 	@# Not --quiet: it would count no warnings, and --strict would let all pass.
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Built site/; search needs a server: python3 -m http.server --directory site"
 
-pictures: setup ## Draw the pictures of docs/concepts.md anew, and take those of the live map
+pictures: setup ## Draw the pictures of the docs again, and take those of the live map
 	@$(BIN)/python scripts/draw_concepts.py
 	@$(BIN)/python scripts/photograph_map.py
 

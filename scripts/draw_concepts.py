@@ -1,6 +1,6 @@
-"""Draw the pictures of docs/concepts.md: ``make pictures``.
+"""Draw the pictures of docs/explanation/concepts.md: ``make pictures``.
 
-Everything shown is what the protocol does with the points of a fixed seed, in one process; only
+What they show is what the protocol does, in one process, with points of a fixed seed; only
 the city and the hotspot are made up.
 """
 
