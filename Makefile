@@ -84,7 +84,7 @@ lock: ## Write the lock files anew from pyproject.toml (LOCK_ARGS=--upgrade for 
 		--generate-hashes --python "$$tmp/venv/bin/python" --python-version 3.11 \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 		$(LOCK_ARGS) "$$@"; } && \
-	compile --group dev --output-file requirements.lock pyproject.toml && \
+	compile --extra all --group dev --output-file requirements.lock pyproject.toml && \
 	compile --group build --constraints requirements.lock \
 		--output-file requirements-build.lock && \
 	echo "Wrote requirements.lock and requirements-build.lock"

@@ -23,6 +23,7 @@ LAYERS = (
     ("bench",),
     ("experiments", "demo"),
     ("cli",),
+    ("__main__",),
 )
 """The packages and top-level modules, lowest first; those on one line don't import each other.
 

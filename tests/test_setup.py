@@ -285,7 +285,11 @@ def test_the_locks_have_every_dependency_with_hashes_and_no_place():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = project["dependency-groups"]
     build = groups["build"]
+    extras = project["project"]["optional-dependencies"]
+    assert set(extras) == {"all", "cli", "metrics", "plot"}
+    assert extras["all"] == ["sparkswarm[cli,metrics,plot]"]
     wanted = [*project["project"]["dependencies"], *build]
+    wanted += [entry for name, extra in extras.items() if name != "all" for entry in extra]
     wanted += [entry for entry in groups["dev"] if isinstance(entry, str)]
 
     def names(requirements):

@@ -76,11 +76,11 @@ def running(
         Is told what happens, in a few words.
     """
     with ExitStack() as stack:
+        metrics = Metrics() if run.metrics else None
         say("starting Spark")
         spark = session(run.app_name, run.master, {**QUIET, **run.conf})
         stack.callback(spark.stop)
         register_sources(spark)
-        metrics = Metrics() if run.metrics else None
         say("starting the stream")
         handle = start(spark, run, [*([metrics] if metrics else []), *observers])
         stack.callback(handle.stop)

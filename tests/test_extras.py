@@ -1,0 +1,77 @@
+"""Without an extra the rest works, and what needs it names the extra to install."""
+
+import subprocess
+import sys
+
+import pytest
+
+HIDE = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {packages}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+"""
+EXTRAS = {"rich": "cli", "typer": "cli", "prometheus_client": "metrics", "matplotlib": "plot"}
+
+
+def run(code: str, *hidden: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process in which some packages cannot be imported."""
+    return subprocess.run(
+        [sys.executable, "-c", HIDE.format(packages=hidden) + code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_without_any_extra_the_public_names_can_be_imported():
+    done = run(
+        "import sparkswarm\nfor name in sparkswarm.__all__: getattr(sparkswarm, name)", *EXTRAS
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("package", ["rich", "typer"])
+def test_the_command_says_what_to_install(package):
+    done = run("from sparkswarm.__main__ import main; main()", package)
+    assert done.returncode == 1
+    expected = f"error: {package} is not installed; run: pip install 'sparkswarm[cli]'"
+    assert done.stderr.strip() == expected
+
+
+def test_the_command_needs_no_other_extra():
+    code = "import sys; sys.argv = ['sparkswarm', {}]; from sparkswarm.__main__ import main; main()"
+    done = run(code.format("'--help'"), "matplotlib", "prometheus_client")
+    assert done.returncode == 0, done.stderr
+    done = run(code.format("'bench', 'balance'"), "matplotlib")
+    assert done.returncode == 1
+    expected = "error: matplotlib is not installed; run: pip install 'sparkswarm[plot]'"
+    assert done.stderr.strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "package"),
+    [
+        ("import sparkswarm.bench.pictures", "matplotlib"),
+        ("import sparkswarm.experiments.pictures", "matplotlib"),
+        ("from sparkswarm.observe.metrics import Metrics; Metrics()", "prometheus_client"),
+    ],
+)
+def test_what_needs_an_extra_names_it(code, package):
+    code = f"""
+import sparkswarm
+try:
+    {code}
+except sparkswarm.MissingExtraError as error:
+    print(error)
+"""
+    done = run(code, package)
+    assert done.returncode == 0, done.stderr
+    name = package.replace("_", "-")
+    expected = f"{name} is not installed; run: pip install 'sparkswarm[{EXTRAS[package]}]'"
+    assert done.stdout.strip() == expected
