@@ -31,31 +31,19 @@ ANSWER_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotQueries:
-    """Snapshot queries of one kind: a row for each query and partition under its rectangle.
-
-    Attributes
-    ----------
-    ids
-        The user's id of each query. Several queries may have the same.
-    numbers
-        The query that each row belongs to, by a number of its own.
-    partitions
-        The partition of each row.
-    boxes
-        min_x, min_y, max_x, max_y of each, edges included.
-    since, until
-        Event times of the points, both included.
-    attributes
-        The application's columns, as in :class:`~sparkswarm.store.queries.Queries`.
-    """
+    """Snapshot queries of one kind: a row for each query and partition under its rectangle."""
 
     ids: LongArray
+    """The user's ids, which need not be distinct."""
     numbers: LongArray
+    """The query of each row, by a number of its own."""
     partitions: LongArray
     boxes: FloatArray
     since: LongArray
+    """First and, in ``until``, last event time of the points asked for."""
     until: LongArray
     attributes: pa.LargeBinaryArray | None = None
+    """The application's columns, as in :class:`~sparkswarm.store.queries.Queries`."""
 
     @classmethod
     def from_table(cls, rows: pa.Table, window_start: int, now: int) -> SnapshotQueries:
@@ -82,21 +70,13 @@ class SnapshotQueries:
 
 
 class FoundRows(NamedTuple):
-    """Points in a block that a snapshot query matches.
-
-    Attributes
-    ----------
-    query
-        Row of the query in :class:`SnapshotQueries`.
-    block
-        The block.
-    rows
-        Rows of the points in the block, at least one.
-    """
+    """Points in a block that a snapshot query matches."""
 
     query: int
+    """Row in :class:`SnapshotQueries`."""
     block: Block
     rows: LongArray
+    """Rows of the points in the block, at least one."""
 
 
 class SnapshotKind(ABC):
@@ -114,18 +94,10 @@ class SnapshotKind(ABC):
     def answer(
         self, queries: SnapshotQueries, found: Iterable[FoundRows], points: pa.Schema
     ) -> Iterator[pa.Table]:
-        """Yield the answers to queries.
+        """Yield the answers to queries, given the points that they match.
 
-        A table has ``query_id`` and any of :attr:`columns` and ``points``; the others are null.
-
-        Parameters
-        ----------
-        queries
-            The queries.
-        found
-            The points that they match, found as it is read.
-        points
-            Columns of a point, by their names in a block.
+        A table has ``query_id`` and any of :attr:`columns` and ``points``, which are columns of a
+        point by their names in a block; those that it lacks will be null.
         """
 
 
@@ -204,18 +176,8 @@ def find(
 ) -> Iterator[FoundRows]:
     """Yield the points that queries match, block by block.
 
-    Parameters
-    ----------
-    queries
-        The queries.
-    grid
-        The grid of the stream.
-    blocks
-        The blocks of each partition.
-    open_block
-        Reads a block; called for those that may have points of a query.
-    application
-        Decides which points in the rectangle match; None if all do.
+    ``blocks`` are those of each partition; ``open_block`` reads one that may have points of a
+    query. The application decides which points in the rectangle match, without one all do.
     """
     cells = grid.place_queries(*np.ascontiguousarray(queries.boxes.T))
     built: Any = application.build(queries.to_queries(), grid) if application else None

@@ -115,24 +115,14 @@ def _reduce_ranges(
 
 @dataclass(frozen=True)
 class PaneTable:
-    """Aggregates of some panes, sorted by :class:`Panes`, each pane once.
-
-    Attributes
-    ----------
-    measures
-        The columns of the points that queries may aggregate.
-    panes
-        The pane of each row.
-    points
-        The number of points of each row.
-    values
-        The aggregates of each measure.
-    """
+    """Aggregates of panes, one row per pane, sorted by :class:`Panes`."""
 
     measures: tuple[Measure, ...]
     panes: Panes
     points: LongArray
+    """The number of points of each pane."""
     values: tuple[Values, ...]
+    """The aggregates of each measure."""
 
     def __len__(self) -> int:
         return len(self.points)

@@ -37,18 +37,11 @@ MAX_MEASURES = 12
 
 
 class Measure(NamedTuple):
-    """A column of the points that queries may aggregate.
-
-    Attributes
-    ----------
-    name
-        Its name.
-    whole
-        Whether its values are 64-bit integers; if not, they are doubles.
-    """
+    """A column of the points that queries may aggregate."""
 
     name: str
     whole: bool = False
+    """Whether its values are 64-bit integers; if not, they are doubles."""
 
     @property
     def type(self) -> pa.DataType:

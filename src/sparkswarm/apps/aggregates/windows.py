@@ -54,16 +54,8 @@ def collect_panes(
 ) -> PaneTable:
     """Return what matched pairs add to the state of their queries.
 
-    Parameters
-    ----------
-    specs
-        The queries; ``pairs.queries`` are positions in it.
-    pairs
-        Which point matches which query.
-    points
-        ``time``, in microseconds and never null, and the measures.
-    measures
-        The columns that queries may aggregate.
+    ``pairs.queries`` are rows of ``specs``. The points have a ``time`` that is never null, and the
+    columns of ``measures``.
     """
     if not len(pairs.points):
         return PaneTable.empty(measures)
@@ -96,12 +88,8 @@ def drop_closed(state: PaneTable, watermark: int) -> tuple[PaneTable, int]:
 def close_windows(state: PaneTable, watermarks: Watermarks) -> tuple[pa.Table, PaneTable]:
     """Close the windows that end after the previous watermark and by the current one.
 
-    Returns
-    -------
-    results
-        One row for each window with points, of :func:`result_schema`, by query and time.
-    state
-        The panes of windows that are still open.
+    Return a row of :func:`result_schema` for each of them that has points, by query and time, and
+    the panes of windows that are still open.
     """
     panes = state.panes
     previous, current = map(clamp_time, watermarks)

@@ -44,9 +44,8 @@ from sparkswarm.apps.subscriptions.predicates import (
 )
 from sparkswarm.compiled import BoolArray, IntArray, LongArray, compiled
 from sparkswarm.errors import ConfigError, InputError
+from sparkswarm.store.queries import PLAIN_NAMES
 
-_PLAIN_COLUMNS = ("id", "x", "y", "time")
-"""Columns of the points that every application gets."""
 _KEYWORD_COLUMNS = ("all_of", "any_of")
 
 # Columns of Built.queries.
@@ -108,7 +107,7 @@ class Subscriptions(Application):
         self._columns = dict(columns)
         self._keywords = keywords
         wanted = dict.fromkeys([*columns, *([] if keywords is None else [keywords])])
-        self.point_columns = tuple(name for name in wanted if name not in _PLAIN_COLUMNS)
+        self.point_columns = tuple(name for name in wanted if name not in PLAIN_NAMES.values())
 
     def reject(self, queries: pa.Table) -> Sequence[str | None]:
         """Reject conditions that cannot be parsed, and keywords that cannot be found."""

@@ -106,23 +106,10 @@ def build_vocabulary(keywords: pa.LargeStringArray) -> Vocabulary:
 def find_keywords(
     column: pa.ChunkedArray, name: str, vocabulary: Vocabulary
 ) -> tuple[LongArray, IntArray]:
-    """Return the keywords of each row that are in a vocabulary.
+    """Find the keywords of a vocabulary in a column of texts or of lists of keywords.
 
-    Parameters
-    ----------
-    column
-        Texts, or lists of keywords.
-    name
-        The name of the column, for errors.
-    vocabulary
-        The keywords to find.
-
-    Returns
-    -------
-    starts
-        Where the numbers of each row start, and where the last ones end.
-    numbers
-        The numbers of the keywords found; a number occurs as often as its keyword.
+    Return where the numbers of each row start and the last ones end, and the numbers, each as often
+    as its keyword occurs. The ``name`` of the column is for errors.
     """
     if is_string(column.type):
         return _find_keywords(normalize(strings_of(column)), _letters, vocabulary)

@@ -25,15 +25,7 @@ _MIN, _MAX = -(2**63), 2**63 - 1
 
 
 class LiteralRanks:
-    """The literals of a column, prepared for finding the ranks of values.
-
-    Parameters
-    ----------
-    operand
-        The column and its literals.
-    kind
-        What the column holds, one of :data:`sparkswarm.apps.subscriptions.predicates.KINDS`.
-    """
+    """Finds the ranks of values among the literals of a column, which is of one of ``KINDS``."""
 
     def __init__(self, operand: Operand, kind: str) -> None:
         self.name = operand.name

@@ -124,14 +124,7 @@ class _Token(NamedTuple):
 
 
 def parse(text: str, columns: Mapping[str, str]) -> Condition:
-    """Parse a condition.
-
-    Parameters
-    ----------
-    text
-        The condition, in the language of this module.
-    columns
-        The columns that it may use, each with one of :data:`KINDS`.
+    """Parse a condition; ``columns`` are those that it may use, each with one of :data:`KINDS`.
 
     Raises
     ------
