@@ -146,7 +146,7 @@ class Death:
         from sparkswarm.spark.driver import batch
         from sparkswarm.store.epochs import Epochs
 
-        begin, commit, apply = Epochs.begin, Epochs.commit, batch.apply_operations
+        begin, commit, apply = Epochs.begin, Epochs.commit, batch.with_operations
 
         def begun(epochs: Epochs, epoch: Any) -> None:
             self.comes(BEFORE_EPOCH, epoch.batch)
@@ -160,15 +160,11 @@ class Death:
 
         def applied(*args: Any, **named: Any) -> Any:
             result = apply(*args, **named)
-            if self.kill == AFTER_OPERATIONS:
-                # The number of the batch is in the briefing, which is packed.
-                import pickle
-
-                self.comes(AFTER_OPERATIONS, pickle.loads(args[1]).epoch.batch)
+            self.comes(AFTER_OPERATIONS, result.epoch.batch)
             return result
 
         Epochs.begin, Epochs.commit = begun, committed  # type: ignore[method-assign]
-        batch.apply_operations = applied
+        batch.with_operations = applied
 
     def among(self, results: Any, batch: int) -> Any:
         """Return the results with a task among them that kills, where it is told to."""

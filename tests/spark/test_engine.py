@@ -21,7 +21,7 @@ from sparkswarm import (
     Swarm,
     SwarmConfig,
 )
-from sparkswarm.policies.policy import POLICY_NAMES
+from sparkswarm.policies import POLICIES
 
 from .world import (
     BOUNDS,
@@ -140,7 +140,7 @@ def test_swarm_finds_all_matches_while_partitions_move_split_merge_and_are_share
 
 
 @pytest.mark.parametrize(
-    ("policy", "adaptive"), [(name, bool(i % 2)) for i, name in enumerate(POLICY_NAMES)]
+    ("policy", "adaptive"), [(name, bool(i % 2)) for i, name in enumerate(POLICIES)]
 )
 def test_every_policy_finds_all_matches_while_executors_come_and_go(
     spark, tmp_path, aqe, policy, adaptive
@@ -161,7 +161,7 @@ def test_plans_stay_right_when_stored_queries_are_written_anew_and_again(spark, 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("adaptive", [True, False])
 @pytest.mark.parametrize("executors", EXECUTORS)
-@pytest.mark.parametrize("policy", POLICY_NAMES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_with_any_number_of_executors_finds_all_matches(
     spark, tmp_path, aqe, policy, executors, adaptive, seed
 ):

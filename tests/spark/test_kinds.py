@@ -277,7 +277,7 @@ def test_aggregates_need_a_time_and_numbers(spark, tmp_path):
             points, queries, summaries="noop", checkpoint=str(tmp_path / "c"), **more
         )
 
-    with pytest.raises(InputError, match="when points happened"):
+    with pytest.raises(InputError, match="event time of points"):
         start(Aggregates(["speed"]))
     with pytest.raises(InputError, match="kind cannot be aggregated"):
         start(Aggregates(["kind"]), point_columns=PointColumns(time="ts"))

@@ -718,12 +718,12 @@ class Restless:
         """Pass the results on, and see to it that the next batch has another plan."""
         self.sink(results, batch_id)
         assert self._known.wait(60), "nobody said which run this is"
-        planner = self.handle._run.planner
-        self.plans.append(planner.plan)
+        run = self.handle._run
+        self.plans.append(run.batch_plan)
         if self.executors:
             self.handle.set_executors(self.executors[batch_id % len(self.executors)])
         if self.changes:
-            planner.impose(upset(random.Random(f"{self.seed}/{batch_id}")))
+            run.force_changes(upset(random.Random(f"{self.seed}/{batch_id}")))
 
 
 # -- processes ---------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ from sparkswarm.bench.inputs import (
 from sparkswarm.config import PolicyName, SwarmConfig
 from sparkswarm.errors import SparkswarmError, WorkloadError
 from sparkswarm.observe.progress import Progress
-from sparkswarm.policies.policy import POLICY_NAMES
+from sparkswarm.policies import POLICIES
 from sparkswarm.spark.engine import HISTORY_POINTS, HISTORY_QUERIES, Handle, Swarm
 from sparkswarm.spark.session import session
 from sparkswarm.workloads import Density, Hotspot, Rectangles
@@ -116,7 +116,7 @@ class AdaptSettings:
     hotspot: Hotspot = field(default_factory=lambda: Hotspot(start=5, stop=19))
     wall_executors: int = 2
     path_executors: int = 22
-    policies: tuple[PolicyName, ...] = cast("tuple[PolicyName, ...]", POLICY_NAMES)
+    policies: tuple[PolicyName, ...] = cast("tuple[PolicyName, ...]", tuple(POLICIES))
     round_batches: int = 1
     seed: int = 0
 

@@ -270,7 +270,7 @@ class _Bench:
             NoopSink()(results, batch)
             if batch % 2 and "handle" in holder:
                 moves.append(batch + 1)
-                holder["handle"]._run.planner.impose(lambda plan: _move_one(plan, batch))
+                holder["handle"]._run.force_changes(lambda plan: _move_one(plan, batch))
 
         quiet = {"round_batches": 10**6}
         holder["handle"] = self.start(inputs, False, executors, sink, quiet)

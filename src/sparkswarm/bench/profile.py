@@ -6,7 +6,6 @@ engine's own way, so the numbers are those of the real tasks.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -17,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, LongType, StructType
 
 from sparkswarm.bench.inputs import POINTS_SCHEMA, Inputs
-from sparkswarm.spark.columns import QUERY_IDS, PointColumns, select_points
+from sparkswarm.spark.columns import QUERY_IDS, PointColumns
+from sparkswarm.spark.driver.batch import OutputCollector, Stages
+from sparkswarm.spark.driver.layout import StreamLayout, select_points
 from sparkswarm.spark.engine import Handle
-from sparkswarm.spark.task_input import Briefing, Reports
-from sparkswarm.spark.tasks.execute import execute
-from sparkswarm.spark.tasks.route import route
-from sparkswarm.spark.wanted import Wanted
+from sparkswarm.spark.task_input import TaskInput
+from sparkswarm.spark.task_output import OutputKind
 from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.queries import ID
 
@@ -37,14 +36,21 @@ def profile_batch(spark: SparkSession, handle: Handle, inputs: Inputs) -> dict[s
     # A policy without a load-balancing unit leaves no files behind.
     config = replace(run.config, policy="static_uniform")
     epoch = Epoch(batch=10**6, clock=0, plan=commit.plan, manifest=commit.manifest)
-    briefing = pickle.dumps(Briefing(run.files, "profile", epoch, 0, config))
-    reports = Reports(spark.sparkContext)
+    fields = StructType().add(ID, LongType()).add(QUERY_IDS, ArrayType(LongType()))
+    layout = StreamLayout(results=fields, has_operations=False, has_time=False)
+    task_input = TaskInput(
+        files=run.files,
+        config=config,
+        epoch=epoch,
+        attempt="profile",
+        outputs=frozenset({OutputKind.RESULTS}),
+        output_schema=layout.output_schema(True),
+    )
+    stages = Stages(task_input, OutputCollector(spark.sparkContext))
     files = [str(inputs.points_file(0, part)) for part in range(inputs.files_per_batch)]
     points = select_points(spark.read.schema(POINTS_SCHEMA).parquet(*files), PointColumns())
-    routed = route(points, briefing, commit.plan.executors, reports.accumulator, {})
-    schema = StructType().add(ID, LongType()).add(QUERY_IDS, ArrayType(LongType()))
-    wanted = Wanted(schema, (), partials=False, names={})
-    results = execute(routed, briefing, reports.accumulator, wanted)
+    routed = stages.route(points, commit.plan.executors)
+    results = stages.execute(routed, layout.output_fields(True))
     steps: dict[str, DataFrame] = {
         "read the files": points,
         "rows to Python": points.mapInArrow(_drop, points.schema),

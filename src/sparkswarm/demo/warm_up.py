@@ -26,7 +26,7 @@ from sparkswarm.geometry import Bounds
 from sparkswarm.index import build
 from sparkswarm.index.match import match
 from sparkswarm.protocol.local import LocalSwarm
-from sparkswarm.spark.tasks.route import grouped
+from sparkswarm.spark.tasks.packing import group_rows
 from sparkswarm.store.ledger import Bucket, apply_operations, bucket_of
 from sparkswarm.store.queries import NEVER, Op, Operations, Queries
 from sparkswarm.workloads import CONTIGUOUS_US, cities_density
@@ -105,7 +105,7 @@ def _route(
         for partition in swarm.plan.owned_by(unit.executor):
             unit.collect_queries(partition.id, cells)
     routed = swarm.send(x, y, np.ones(POINTS))
-    grouped(routed.owner.astype(np.int32), len(swarm.units))
+    group_rows(routed.owner.astype(np.int32), len(swarm.units))
     bucket_of(ids, len(swarm.units))
     operations = Operations(op, Queries(ids, boxes, np.full(POINTS, NEVER)), ids)
     apply_operations(Bucket.empty(), Bucket.empty(), operations, 0, 0)

@@ -90,9 +90,8 @@ def first_choice(grid: Grid, executors: int) -> LongArray:
     x = grid.bounds.min_x + (columns.ravel() + 0.5) / grid.columns_per_unit
     y = grid.bounds.min_y + (rows.ravel() + 0.5) / grid.rows_per_unit
     index = GlobalIndex(Plan.initial(grid, 1))
-    owners = HashCell().owners(
-        index, executors, np.asarray(x), np.asarray(y), np.zeros(len(x), dtype=np.int64)
-    )
+    router = HashCell().router(index, executors)
+    owners = router.assign(np.asarray(x), np.asarray(y), np.zeros(len(x), dtype=np.int64))
     return owners.astype(np.int64).reshape(grid.rows, grid.columns)
 
 

@@ -1,27 +1,53 @@
-"""Policies: SWARM and the rivals it is measured against, behind one interface."""
+"""Policies: SWARM and the rivals it is measured against, behind one interface.
 
+A new policy is a module beside these, an entry in ``POLICIES`` and its name in ``config.py``.
+"""
+
+from sparkswarm.errors import ConfigError
 from sparkswarm.policies.policy import (
-    POLICY_NAMES,
-    HashCell,
+    Agent,
+    AgentContext,
+    AgentReport,
+    Controller,
+    ForcedChange,
     History,
+    PointRouter,
     Policy,
-    Replicated,
-    StaticHistory,
-    StaticUniform,
-    Swarm,
-    make_policy,
     replanned,
 )
+from sparkswarm.policies.routing import HashCell, Replicated, StaticUniform
+from sparkswarm.policies.static_history import StaticHistory
+from sparkswarm.policies.swarm import SwarmPolicy
 
 __all__ = [
-    "POLICY_NAMES",
+    "POLICIES",
+    "Agent",
+    "AgentContext",
+    "AgentReport",
+    "Controller",
+    "ForcedChange",
     "HashCell",
     "History",
+    "PointRouter",
     "Policy",
     "Replicated",
     "StaticHistory",
     "StaticUniform",
-    "Swarm",
+    "SwarmPolicy",
     "make_policy",
     "replanned",
 ]
+
+POLICIES: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (SwarmPolicy(), StaticUniform(), StaticHistory(), Replicated(), HashCell())
+}
+"""The policies by name."""
+
+
+def make_policy(name: str) -> Policy:
+    """Return the policy of that name; ConfigError where there is none."""
+    if name not in POLICIES:
+        allowed = " or ".join(map(repr, POLICIES))
+        raise ConfigError(f"policy must be {allowed}, got {name!r}")
+    return POLICIES[name]

@@ -1,13 +1,11 @@
-"""The engine: SWARM as a user meets it.
+"""The engine: :class:`Swarm` checks its arguments and starts the streaming query.
 
-Owns :class:`Swarm`, which starts runs. What a batch does is in
-:mod:`sparkswarm.spark.driver.batch`, and what can be asked of a run in
-:mod:`sparkswarm.spark.handle`.
+Runs on the driver, once per start. What a batch does is in ``spark/driver/batch.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,35 +16,34 @@ from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError
 from sparkswarm.observe.journal import IN_CHECKPOINT, Journal
 from sparkswarm.observe.progress import Observer
-from sparkswarm.policies.policy import History
-from sparkswarm.spark.columns import PointColumns, QueryColumns, select_operations, select_points
-from sparkswarm.spark.driver.batch import Sinks
-from sparkswarm.spark.driver.layout import Form, Results, form_of
-from sparkswarm.spark.driver.run import Run, for_spark
+from sparkswarm.policies import History
+from sparkswarm.spark.columns import PointColumns, QueryColumns
+from sparkswarm.spark.driver.layout import (
+    ResultShape,
+    StreamLayout,
+    read_layout,
+    select_operations,
+    select_points,
+)
+from sparkswarm.spark.driver.run import RunLoop, spark_path
 from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.session import check_session
-from sparkswarm.spark.sinks import ConsoleSink, MemorySink, NoopSink, Sink
+from sparkswarm.spark.sinks import Sink, Sinks, make_sink
 from sparkswarm.store.files import Files, local_path
-from sparkswarm.store.queries import X, Y
+from sparkswarm.store.queries import EDGES, X, Y
 from sparkswarm.window.windows import WINDOWS, Window
 
-NAMED_SINKS: Mapping[str, Callable[[], Sink]] = {
-    "noop": NoopSink,
-    "console": ConsoleSink,
-    "memory": MemorySink,
-}
-
 HISTORY_POINTS, HISTORY_QUERIES = 400_000, 200_000
-"""How much of the past the policy ``static_history`` looks at, as in the paper."""
+"""Sizes of the samples that the policy ``static_history`` looks at, as in the paper."""
 
 
 class Swarm:
-    """Matches points against range queries on Spark, evenly spread.
+    """Matches points against range queries on Spark, with the load balanced between executors.
 
     Parameters
     ----------
     spark
-        A Spark session; :func:`sparkswarm.session` makes one with the settings that matter.
+        A Spark session; :func:`sparkswarm.session` makes one with suitable settings.
     config
         The settings.
     application
@@ -85,14 +82,14 @@ class Swarm:
         preload: DataFrame | None = None,
         point_columns: PointColumns | None = None,
         query_columns: QueryColumns | None = None,
-        results: Results = "points",
+        results: ResultShape = "points",
         quarantine: Sink | None = None,
         history: tuple[DataFrame, DataFrame] | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
         observers: Sequence[Observer] = (),
     ) -> Handle:
-        """Start a run, or go on with the one that the checkpoint holds.
+        """Start a run, or continue the one in the checkpoint.
 
         Parameters
         ----------
@@ -104,26 +101,26 @@ class Swarm:
         sink
             Where results go: a function of (results, batch id), or ``noop``, ``console``,
             ``memory``. After a failure a batch may come again, with the same id and rows.
-            It may be left out where there is another.
+            Optional if ``summaries`` or ``answers`` is given.
         summaries
-            Where what a stateful application tells goes, such as the windows of
+            Where the summaries of a stateful application go, such as the windows of
             :class:`~sparkswarm.Aggregates`.
         answers
-            Where answers to snapshot queries of the stream go.
+            Where answers to the stream's snapshot queries go.
         checkpoint
-            A folder for all that must survive, local or on a filesystem that both Spark
-            and pyarrow know; on a cluster all machines must see it.
+            A folder for the state of the run, local or on a filesystem that both Spark
+            and pyarrow support; on a cluster all machines must see it.
         preload
-            A static DataFrame of queries to register before the first batch. When a run
-            goes on, it is there already and this is not read.
+            A static DataFrame of queries to register before the first batch. It is not read
+            when a run continues.
         point_columns, query_columns
-            What the columns are called.
+            Names of the columns.
         results
             ``points``: a row for each point that matches, with an array of query ids.
             ``pairs``: a row for each match.
         quarantine
-            A function of (bad rows, batch id), called for batches that have some. They stay
-            in the checkpoint's folder ``quarantine`` either way.
+            A function of (rejected rows, batch id), called for batches that have any. They are
+            also stored in the checkpoint's folder ``quarantine``.
         history
             For the policy ``static_history``: static DataFrames of points and of queries.
         trigger
@@ -132,8 +129,8 @@ class Swarm:
         name
             The streaming query's name in Spark's user interface.
         observers
-            Functions that hear of every batch after its commit: (progress, plan, decisions).
-            What they raise is logged.
+            Functions of (progress, plan, decisions), called after the commit of each batch.
+            Exceptions they raise are logged.
 
         Raises
         ------
@@ -146,23 +143,23 @@ class Swarm:
         """
         point_columns = point_columns or PointColumns()
         query_columns = query_columns or QueryColumns()
-        stream, form = form_of(
+        stream, layout = read_layout(
             points, queries, point_columns, query_columns, results, self.application, self.window
         )
-        sinks = _sinks(form, sink, summaries, answers)
+        sinks = _sinks(layout, sink, summaries, answers)
         files = Files(_folder(checkpoint, "swarm"))
         past = self._history(history, point_columns, query_columns)
-        run = Run(self.spark, self.config, files, form, past)
+        run = RunLoop(self.spark, self.config, files, layout, past)
         run.observers += observers
         if (folder := local_path(checkpoint)) is not None:
             run.observers.append(Journal(folder / IN_CHECKPOINT, self.config.policy))
-        run.begin(preload, query_columns, quarantine)
+        run.open(preload, query_columns, quarantine)
 
-        def each(batch: DataFrame, number: int) -> None:
-            run.batch(batch, number, sinks, quarantine)
+        def on_batch(batch: DataFrame, number: int) -> None:
+            run.on_batch(batch, number, sinks, quarantine)
 
-        writer = stream.writeStream.foreachBatch(each).option(
-            "checkpointLocation", for_spark(_folder(checkpoint, "spark"))
+        writer = stream.writeStream.foreachBatch(on_batch).option(
+            "checkpointLocation", spark_path(_folder(checkpoint, "spark"))
         )
         if name is not None:
             writer = writer.queryName(name)
@@ -176,25 +173,24 @@ class Swarm:
         points: PointColumns,
         queries: QueryColumns,
     ) -> History | None:
-        """Sample the past."""
+        """Return a sample of the past."""
         if history is None:
             return None
         points = replace(points, time=None, include=())
         queries = replace(queries, expires=None, order=None)
         past = select_points(history[0], points).select(X, Y).limit(HISTORY_POINTS).toArrow()
         boxes = select_operations(history[1], queries, register_all=True)
-        edges = ["min_x", "min_y", "max_x", "max_y"]
-        known = boxes.select(*edges).limit(HISTORY_QUERIES).toArrow()
+        known = boxes.select(*EDGES).limit(HISTORY_QUERIES).toArrow()
         cells = self.config.make_grid().place_queries(
-            *(known.column(edge).to_numpy() for edge in edges)
+            *(known.column(edge).to_numpy() for edge in EDGES)
         )
         return History(past.column(X).to_numpy(), past.column(Y).to_numpy(), cells)
 
 
 def _folder(checkpoint: str, name: str) -> str:
-    """Return a folder of the checkpoint, as a full path, or as a URI where it is elsewhere."""
+    """Return a folder of the checkpoint: an absolute path, or a URI where it is not local."""
     if not checkpoint:
-        raise ConfigError("checkpoint is empty; give a folder for all that must survive")
+        raise ConfigError("checkpoint is empty; give a folder")
     path = local_path(checkpoint)
     if path is None:
         return f"{checkpoint.rstrip('/')}/{name}"
@@ -202,26 +198,24 @@ def _folder(checkpoint: str, name: str) -> str:
 
 
 def _sinks(
-    form: Form, sink: Sink | str | None, summaries: Sink | str | None, answers: Sink | str | None
+    layout: StreamLayout,
+    sink: Sink | str | None,
+    summaries: Sink | str | None,
+    answers: Sink | str | None,
 ) -> Sinks:
-    """Return where everything goes; ConfigError where that does not fit what the run does."""
+    """Return the sinks; ConfigError where they do not fit what the run does."""
     if sink is None and summaries is None and answers is None:
         raise ConfigError("there is no sink; results, summaries or answers must go somewhere")
-    if form.stateful and summaries is None:
+    if layout.stateful and summaries is None:
         raise ConfigError(
-            f"{type(form.stateful).__name__} tells summaries: give them a sink, if need be noop"
+            f"{type(layout.stateful).__name__} tells summaries: give them a sink, if need be noop"
         )
-    if summaries is not None and not form.stateful:
+    if summaries is not None and not layout.stateful:
         raise ConfigError("summaries come from a stateful application only, such as Aggregates")
-    if answers is not None and form.window is None:
+    if answers is not None and layout.window is None:
         raise ConfigError("no points are kept that answers could be about; give Swarm a window")
-    return Sinks(_sink("sink", sink), _sink("summaries", summaries), _sink("answers", answers))
-
-
-def _sink(name: str, sink: Sink | str | None) -> Sink | None:
-    if sink is None or callable(sink):
-        return sink
-    if isinstance(sink, str) and sink in NAMED_SINKS:
-        return NAMED_SINKS[sink]()
-    allowed = ", ".join(NAMED_SINKS)
-    raise ConfigError(f"{name} must be a function of (results, batch id) or one of {allowed}")
+    return Sinks(
+        results=make_sink("sink", sink),
+        summaries=make_sink("summaries", summaries),
+        answers=make_sink("answers", answers),
+    )

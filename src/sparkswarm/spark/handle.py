@@ -1,31 +1,48 @@
-"""The handle: what a user holds of a run that was started."""
+"""The handle of a run: status, plan, decisions, snapshot queries, stop.
+
+Used on the driver, from any thread.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
-from sparkswarm.errors import ConfigError
+from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.observe.html import handle_html, plot
 from sparkswarm.observe.progress import Status
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.driver.asking import ask
-from sparkswarm.spark.driver.run import Run, StoppedError
+from sparkswarm.spark.driver.batch import Stages, answer_frame
+from sparkswarm.spark.task_input import TaskInput
+from sparkswarm.spark.task_output import OutputKind
+from sparkswarm.spark.tasks.context import BatchContext
+from sparkswarm.spark.tasks.operations import check_operations
+from sparkswarm.spark.tasks.packing import PACKED_DDL
+from sparkswarm.store.epochs import Epoch
+from sparkswarm.store.quarantine import Quarantine
+from sparkswarm.store.queries import DETAILS, EDGES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from sparkswarm.spark.driver.run import RunLoop
+
+STOPPED = "StoppedError"
+"""The error that a batch raises where a stop was requested before it began."""
 
 
 class Handle:
     """A run that was started."""
 
-    def __init__(self, run: Run, query: StreamingQuery) -> None:
+    def __init__(self, run: RunLoop, query: StreamingQuery) -> None:
         self._run = run
         self.query = query
 
@@ -37,20 +54,19 @@ class Handle:
             active=self.query.isActive,
             policy=run.config.policy,
             executors=plan.executors,
-            round=run.planner.round,
+            round=run.round,
             partitions=len(plan.partitions),
             decisions=tuple(self.decisions()[-5:]),
             **run.totals.so_far(),
         )
 
     def plan(self) -> Plan:
-        """Return the plan in force."""
-        assert self._run.plan is not None
+        """Return the plan of the last batch."""
         return self._run.plan
 
     def decisions(self) -> list[Decision]:
         """Return the last decisions of the Coordinator, with their reasons, oldest first."""
-        return self._run.planner.journal
+        return list(self._run.decisions)
 
     def ask(
         self,
@@ -67,19 +83,19 @@ class Handle:
         """Answer a snapshot query: which points of the recent past are in a rectangle.
 
         Needs a run that keeps points, see the ``window`` of :class:`~sparkswarm.Swarm`. The
-        answer is about all batches committed so far and is collected here; many queries, or
-        large answers, had better come in the stream of queries.
+        answer covers all batches committed so far and is collected on the driver; send many
+        queries, or queries with large answers, in the stream of queries instead.
 
         Parameters
         ----------
         min_x, min_y, max_x, max_y
             The rectangle, edges included.
         since, until
-            Narrow down the time, both included; a datetime without a zone is local time.
+            First and last time, both included; a datetime without a zone is local time.
         count
-            Whether to say only how many.
+            Return only the number of points.
         columns
-            What the application wants to know of a query, by its ``query_columns``.
+            Values of the application's ``query_columns``.
 
         Raises
         ------
@@ -88,23 +104,69 @@ class Handle:
         InputError
             If the query makes no sense.
         """
-        box = (min_x, min_y, max_x, max_y)
-        return ask(self._run, box, since, until, count, columns or {})
+        run = self._run
+        if run.layout.answers is None or run.layout.answer_schema is None:
+            raise ConfigError("this run keeps no points to ask about; give Swarm a window")
+        commit = run.epochs.last_commit()
+        if commit is None:
+            raise ConfigError("this run has not begun")
+        task_input = TaskInput(
+            files=run.files,
+            config=run.config,
+            epoch=Epoch(
+                batch=commit.batch,
+                clock=commit.max_event_time,
+                plan=commit.plan,
+                manifest=commit.manifest,
+            ),
+            attempt="ask",
+            application=run.layout.application,
+            window=run.layout.window,
+            outputs=frozenset({OutputKind.ANSWERS}),
+            answer_schema=run.layout.answer_schema,
+            max_event_time=commit.max_event_time,
+        )
+        quarantine = Quarantine(run.files, commit.batch, "ask")
+        row = _snapshot_row((min_x, min_y, max_x, max_y), since, until, count)
+        if columns or run.layout.application:
+            row = self._with_columns(row, columns or {})
+        checked = check_operations(BatchContext(task_input), row, quarantine)
+        for _, reason in quarantine.faults():
+            raise InputError(f"the query cannot be answered: {reason}")
+        packed = run.spark.createDataFrame(
+            [(int(kind), target, rows) for kind, target, rows in checked.rows], PACKED_DDL
+        ).repartitionById(commit.plan.executors, F.col("target"))
+        stages = Stages(task_input, run.collector)
+        found = answer_frame(run.spark, packed, stages, run.layout.answers)
+        return found.drop("query_id").toArrow()
+
+    def _with_columns(self, row: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+        """Return a query with the application's columns."""
+        application = self._run.layout.application
+        known = application.query_schema.names if application else []
+        if not known and columns:
+            raise InputError("queries have no columns of their own without an application")
+        if unknown := columns.keys() - set(known):
+            raise InputError(f"queries have no column {', '.join(sorted(unknown))}")
+        if not known:
+            return row
+        details = json.dumps(dict(columns), default=str).encode()
+        return row.append_column(DETAILS, pa.array([details], pa.binary()))
 
     def set_executors(self, executors: int) -> None:
-        """Share the work among so many executors from the next batch on.
+        """PlanChange the number of executors from the next batch on.
 
         An executor is a task of each batch. Spark must have the cores to run them: adding
-        machines is Spark's business, sharing the work among them is ours.
+        machines is up to Spark, dividing the work among them is up to this setting.
         """
         if isinstance(executors, bool) or not isinstance(executors, int) or executors < 1:
             raise ConfigError(f"executors must be a whole number of at least 1, got {executors!r}")
-        self._run.planner.want_executors(executors)
+        self._run.request_executors(executors)
 
     def stop(self) -> None:
         """End the run after the batch under way; start on the same checkpoint to go on."""
-        with self._run.between:
-            self._run.stopping = True
+        with self._run.batch_lock:
+            self._run.stop_requested = True
         # Not under the lock: Spark waits for a batch that may be waiting for it.
         self.query.stop()
 
@@ -116,7 +178,7 @@ class Handle:
                 return True
             return bool(self.query.awaitTermination(timeout))  # type: ignore[arg-type]  # floats do
         except StreamingQueryException as error:
-            if StoppedError.__name__ in str(error):
+            if STOPPED in str(error):
                 return True
             raise
 
@@ -138,3 +200,26 @@ class Handle:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _snapshot_row(
+    box: tuple[float, float, float, float],
+    since: datetime | None,
+    until: datetime | None,
+    count: bool,
+) -> pa.Table:
+    """Return a snapshot query as it would come in the stream."""
+    edges = dict(zip(EDGES, map(float, box), strict=True))
+    times = {"expires": None, "order": None, "since": _micros(since), "until": _micros(until)}
+    return pa.table(
+        {
+            "op": ["count" if count else "range"],
+            "id": pa.array([0], pa.int64()),
+            **{edge: pa.array([value], pa.float64()) for edge, value in edges.items()},
+            **{name: pa.array([value], pa.int64()) for name, value in times.items()},
+        }
+    )
+
+
+def _micros(when: datetime | None) -> int | None:
+    return None if when is None else round(when.timestamp() * 1_000_000)

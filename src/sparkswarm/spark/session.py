@@ -175,7 +175,7 @@ def check_session(spark: SparkSession) -> list[Finding]:
 
 @contextmanager
 def settings_for_a_while(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of a session for a while."""
+    """PlanChange settings of a session for a while."""
     before = {name: str(spark.conf.get(name)) for name in settings}
     try:
         for name, value in settings.items():

@@ -1,20 +1,42 @@
 """Sinks: where results go.
 
-A sink is any function of the results and the number of their batch. A batch may come again
-after a failure, with the same number and the same rows: what a sink does with a number it has
-seen must replace what it did then. All sinks here do.
+A sink is any function of the results and the number of their batch. It runs on the driver, once a
+batch. After a failure a batch may come again, with the same number and the same rows: a sink must
+replace what it did for that number before. All sinks here do.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from sparkswarm.errors import ConfigError
+
 Sink = Callable[[DataFrame, int], None]
+"""A function of (rows, batch id)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sinks:
+    """Where a batch's rows go; None where nobody reads them.
+
+    Attributes
+    ----------
+    results
+        Points that match.
+    summaries
+        Summaries of a stateful application.
+    answers
+        Answers to snapshot queries.
+    """
+
+    results: Sink | None = None
+    summaries: Sink | None = None
+    answers: Sink | None = None
 
 
 @dataclass(frozen=True)
@@ -39,7 +61,7 @@ class ConsoleSink:
 
     def __call__(self, results: DataFrame, batch_id: int) -> None:
         """Print a batch."""
-        # All of it must be computed, or executors would have nothing to report.
+        # All rows must be computed, or executors would have nothing to report.
         table = results.toArrow()
         print(f"batch {batch_id}: {table.num_rows} rows")
         for row in table.slice(0, self.rows).to_pylist():
@@ -76,3 +98,21 @@ class NoopSink:
     def __call__(self, results: DataFrame, batch_id: int) -> None:
         """Compute a batch."""
         results.write.format("noop").mode("overwrite").save()
+
+
+NAMED_SINKS: Mapping[str, Callable[[], Sink]] = {
+    "noop": NoopSink,
+    "console": ConsoleSink,
+    "memory": MemorySink,
+}
+"""Sinks that can be given by name."""
+
+
+def make_sink(name: str, sink: Sink | str | None) -> Sink | None:
+    """Return the sink that an argument called ``name`` asks for."""
+    if sink is None or callable(sink):
+        return sink
+    if isinstance(sink, str) and sink in NAMED_SINKS:
+        return NAMED_SINKS[sink]()
+    allowed = ", ".join(NAMED_SINKS)
+    raise ConfigError(f"{name} must be a function of (results, batch id) or one of {allowed}")

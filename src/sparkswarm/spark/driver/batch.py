@@ -1,329 +1,318 @@
-"""A batch, from its first row to its commit: the data's way and the control's way on one page.
+"""A batch, from its rows to its sinks: the way of the data on one page.
 
     points and operations -> route -> execute -> sink
-                                      execute -> summaries -> their sink
-    snapshot queries      -> route -> answers -> their sink
-    reports -> Coordinator -> the plan of the next batch
+                                      execute -> state -> summaries' sink
+    snapshot queries      -> route -> answer  -> answers' sink
 
-A batch is an epoch. Its plan, its queries and its time are durable before it runs, so it can
-run again after any failure and do the same.
+Runs on the driver, once a batch; after a failure a batch runs again, with the same input, and gives
+the same. What each stage does to its rows is in ``spark/tasks``.
 """
 
 from __future__ import annotations
 
 import pickle
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark import Accumulator, AccumulatorParam, SparkContext
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from sparkswarm.config import SwarmConfig
-from sparkswarm.errors import StoreError
+from sparkswarm.errors import ConfigError
 from sparkswarm.observe.progress import Counts, Progress
-from sparkswarm.spark.driver.layout import Form
-from sparkswarm.spark.driver.planner import Planner
+from sparkswarm.spark.driver.layout import StreamLayout, packed_state
 from sparkswarm.spark.session import settings_for_a_while
-from sparkswarm.spark.task_input import (
-    Briefing,
-    ExecutorReport,
-    LedgerReport,
-    Report,
-    Reports,
-    RouteReport,
-    StateReport,
-)
-from sparkswarm.spark.tasks.answers import AnswerForm, answers, window_begins
-from sparkswarm.spark.tasks.blocks import kept_after
-from sparkswarm.spark.tasks.execute import execute
-from sparkswarm.spark.tasks.operations import apply_operations
-from sparkswarm.spark.tasks.packing import OPERATION, POINTS
-from sparkswarm.spark.tasks.route import route
-from sparkswarm.spark.tasks.state import summaries
-from sparkswarm.spark.wanted import Wanted
-from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
-from sparkswarm.store.files import Files
-from sparkswarm.store.manifest import Manifest
-from sparkswarm.store.quarantine import folder_of
+from sparkswarm.spark.sinks import Sinks
+from sparkswarm.spark.task_input import TaskInput
+from sparkswarm.spark.task_output import OutputKind, TaskOutput, TaskStage
+from sparkswarm.spark.tasks.answers import answer_task, window_edge_task
+from sparkswarm.spark.tasks.blocks import blocks_after
+from sparkswarm.spark.tasks.context import TaskFunction, arrow_task
+from sparkswarm.spark.tasks.execute import execute_task
+from sparkswarm.spark.tasks.operations import settle_task, write_task
+from sparkswarm.spark.tasks.packing import PACKED_DDL, RowKind
+from sparkswarm.spark.tasks.route import route_task
+from sparkswarm.spark.tasks.state import state_task
+from sparkswarm.store.manifest import Manifest, SegmentFiles, SegmentRef, StateRef
+from sparkswarm.window.windows import TimeWeights, exact_start
 
 NOT_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
+"""For jobs that Spark could not plan better once it knows their size."""
 
 
-Writer = Callable[[DataFrame, int], None]
-"""Takes what a batch gives: (rows, batch id)."""
+class OutputCollector:
+    """Brings the outputs of tasks to the driver; of outputs with the same key one counts."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self.accumulator: Accumulator[list[TaskOutput]] = context.accumulator([], _Appended())
+
+    def peek(self, batch: int, *stages: TaskStage) -> list[TaskOutput]:
+        """Return the outputs of a batch so far, of some stages or of all."""
+        found = {o.key: o for o in self.accumulator.value if o.batch == batch}
+        return [o for o in found.values() if not stages or o.stage in stages]
+
+    def take(self, batch: int) -> list[TaskOutput]:
+        """Return the outputs of a batch and forget all that came so far."""
+        outputs = self.peek(batch)
+        self.accumulator.value = []
+        return outputs
 
 
-@dataclass(frozen=True)
-class Sinks:
-    """Where a batch's rows go.
+class _Appended(AccumulatorParam[list[TaskOutput]]):
+    def zero(self, value: list[TaskOutput]) -> list[TaskOutput]:
+        return []
 
-    Attributes
-    ----------
-    results
-        Points that match; None where nobody wants them.
-    summaries
-        What a stateful application tells.
-    answers
-        Answers to snapshot queries.
-    """
-
-    results: Writer | None = None
-    summaries: Writer | None = None
-    answers: Writer | None = None
+    def addInPlace(  # noqa: N802
+        self, value1: list[TaskOutput], value2: list[TaskOutput]
+    ) -> list[TaskOutput]:
+        value1.extend(value2)
+        return value1
 
 
-class Stopwatch:
+class StageTimer:
     """Measures the stages of a batch, one after another."""
 
     def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
         self._last = time.monotonic()
 
-    def lap(self, stage: str) -> None:
-        """Say that a stage has ended."""
+    def mark(self, stage: str) -> None:
+        """End a stage."""
         now = time.monotonic()
-        self.laps[stage] = now - self._last
+        self.seconds[stage] = now - self._last
         self._last = now
 
 
-class Batches:
-    """Runs the batches of one checkpoint."""
+class Stages:
+    """The stages of one batch as DataFrames.
 
-    def __init__(
-        self, files: Files, epochs: Epochs, planner: Planner, reports: Reports,
-        config: SwarmConfig, form: Form,
-    ) -> None:  # fmt: skip
-        self._files = files
-        self._epochs = epochs
-        self._planner = planner
-        self._reports = reports
-        self._config = config
-        self._form = form
-        self._last: Commit | None = None
+    Parameters
+    ----------
+    task_input
+        What the tasks are given.
+    collector
+        Where their outputs arrive.
+    """
 
-    def run(self, batch: DataFrame, number: int, sinks: Sinks | None) -> Progress:
-        """Run a batch to its end, its rows in the sinks; without them it has operations alone."""
-        clock = Stopwatch()
-        epoch, commit = self._epoch(number)
-        briefing = self._briefing(epoch, commit, sinks)
-        self._files.delete(self._files.list(folder_of(number)))
-        clock.lap("plan")
+    def __init__(self, task_input: TaskInput, collector: OutputCollector) -> None:
+        self.input = task_input
+        self._pickled = pickle.dumps(task_input)
+        self._collector = collector
 
-        has_operations = self._form.has_operations or sinks is None
-        executors = epoch.plan.executors
-        targets = max(executors, len(epoch.manifest.ledger)) if has_operations else executors
-        routed = route(
-            batch, pickle.dumps(briefing), targets, self._reports.accumulator, self._form.names
-        )
-        if has_operations:
-            # Read once, used twice.
-            routed = routed.persist()
-        try:
-            if has_operations:
-                # Nothing here could be planned better once its size is known.
-                with settings_for_a_while(batch.sparkSession, NOT_ADAPTIVE):
-                    before, briefing = briefing, self._apply_operations(routed, briefing)
-                clock.lap("operations")
-                if sinks is not None:
-                    self._answer(routed, before, sinks)
-                    clock.lap("answers")
-            if sinks is not None:
-                points = routed.where(F.col("kind") == POINTS) if has_operations else routed
-                self._execute(points, briefing, sinks, clock)
-        finally:
-            if has_operations:
-                routed.unpersist()
+    def map(self, rows: DataFrame, function: TaskFunction, schema: StructType | str) -> DataFrame:
+        """Run a task function on the rows of a frame."""
+        # Columns are neither left out nor renamed on the way: Spark would copy every package.
+        task = arrow_task(function, self._pickled, self._collector.accumulator)
+        return rows.mapInArrow(task, schema)
 
-        reports = self._reports.of(number)
-        executed = [r for r in reports if isinstance(r, ExecutorReport)]
-        latest = max([commit.max_event_time, *(r.clock for r in executed)])
-        manifest = self._kept(briefing, reports, latest)
-        self._last = Commit(
-            batch=number,
-            plan=epoch.plan,
-            manifest=manifest,
-            max_event_time=latest,
-            watermark=epoch.watermark,
-        )
-        self._epochs.commit(self._last)
-        self._planner.digest(briefing.control, executed)
-        clock.lap("commit")
-        return progress_of(epoch, reports, clock.laps, manifest)
+    def route(self, rows: DataFrame, targets: int) -> DataFrame:
+        """Return the batch packed, what has the same target together."""
+        return self.map(rows, route_task, PACKED_DDL).repartitionById(targets, F.col("target"))
 
-    def _answer(self, routed: DataFrame, briefing: Briefing, sinks: Sinks) -> None:
-        """Answer the snapshot queries of the batch, if there are any."""
-        form, number = self._form.answers, briefing.epoch.batch
-        routes = [r for r in self._reports.so_far(number) if isinstance(r, RouteReport)]
-        if form is None or sinks.answers is None or not any(r.asks for r in routes):
-            return
-        sinks.answers(self.answers(routed, briefing, form), number)
+    def apply(self, routed: DataFrame) -> None:
+        """Store the batch's operations; the outputs name the files."""
+        operations = routed.where(F.col("kind") == int(RowKind.OPERATIONS))
+        changes = self.map(operations, settle_task, PACKED_DDL)
+        changes = changes.repartitionById(self.input.epoch.plan.executors, F.col("target"))
+        self.map(changes, write_task, "done BOOLEAN").collect()
 
-    def answers(self, asks: DataFrame, briefing: Briefing, form: AnswerForm) -> DataFrame:
-        """Return the answers to snapshot queries, given as parcels."""
-        assert briefing.window is not None
-        packed, manifest = pickle.dumps(briefing), briefing.epoch.manifest
-        spark = asks.sparkSession
-        since = window_begins(spark, manifest, packed, briefing.window, briefing.now)
-        return answers(asks, packed, since, form)
+    def answer(self, packed: DataFrame, schema: StructType) -> DataFrame:
+        """Return the answers to packed snapshot queries."""
+        kinds = F.col("kind").isin(int(RowKind.RANGE), int(RowKind.COUNT))
+        return self.map(packed.where(kinds), answer_task, schema)
 
-    def _execute(
-        self, points: DataFrame, briefing: Briefing, sinks: Sinks, clock: Stopwatch
-    ) -> None:
-        """Match the points; see that whatever the sinks read, all of it is done."""
-        form, epoch = self._form, briefing.epoch
-        stateful, accumulator = form.stateful, self._reports.accumulator
-        schema = form.schema if sinks.results or not stateful else None
-        wanted = Wanted(schema, form.keep, stateful is not None, form.names)
-        packed = pickle.dumps(briefing)
-        executed = execute(points, packed, accumulator, wanted)
-        if stateful is None:
-            if sinks.results:
-                sinks.results(form.finish(executed), epoch.batch)
-            if form.window is not None:
-                self._complete(executed, epoch, ExecutorReport)
-            clock.lap("execute")
-            return
-        if sinks.results:
-            # Matched once, used twice.
-            executed = executed.persist()
-        try:
-            told = summaries(
-                wanted.parcels(executed), packed, epoch.plan.executors, accumulator,
-                from_arrow_schema(stateful.summary_schema),
-            )  # fmt: skip
-            if sinks.summaries:
-                sinks.summaries(told, epoch.batch)
-            self._complete(told, epoch, StateReport)
-            clock.lap("execute and summaries")
-            if sinks.results:
-                sinks.results(form.finish(wanted.results(executed)), epoch.batch)
-                clock.lap("results")
-        finally:
-            if sinks.results:
-                executed.unpersist()
+    def execute(self, routed: DataFrame, schema: StructType) -> DataFrame:
+        """Return what the executors find: results, and packed additions to state."""
+        return self.map(routed, execute_task, schema)
 
-    def _complete(
-        self, frame: DataFrame, epoch: Epoch, kind: type[ExecutorReport | StateReport]
-    ) -> None:
-        """Run what a sink left out: a sink may read as little as it likes."""
-        done = {r.executor for r in self._reports.so_far(epoch.batch) if isinstance(r, kind)}
-        if len(done) < epoch.plan.executors:
+    def state(self, executed: DataFrame, schema: StructType) -> DataFrame:
+        """Return the summaries of a stateful application; read whole, state is stored."""
+        packed = packed_state(executed)
+        executors = self.input.epoch.plan.executors
+        return self.map(packed.repartitionById(executors, F.col("target")), state_task, schema)
+
+    def complete(self, frame: DataFrame, stage: TaskStage) -> None:
+        """Run the tasks of a stage that a sink left out: a sink may read as little as it likes."""
+        epoch = self.input.epoch
+        if len(self._collector.peek(epoch.batch, stage)) < epoch.plan.executors:
             frame.write.format("noop").mode("overwrite").save()
 
-    def _kept(self, briefing: Briefing, reports: list[Report], now: int) -> Manifest:
-        """Return the manifest after the batch."""
-        manifest, window = briefing.epoch.manifest, self._form.window
-        states = dict(manifest.states)
-        for report in reports:
-            if isinstance(report, StateReport):
-                states.update(report.states)
-        if window is None:
-            return manifest.with_state_and_blocks(states, {})
-        executed = [r for r in reports if isinstance(r, ExecutorReport)]
-        return manifest.with_state_and_blocks(
-            states, kept_after(manifest.blocks, executed, window, now)
-        )
 
-    def _epoch(self, number: int) -> tuple[Epoch, Commit]:
-        """Return what fixes the batch, durable, and what came before it."""
-        commit = self._last
-        if commit is None or commit.batch != number - 1:
-            commit = self._epochs.commit_of(number - 1) if number > INITIAL else None
-        epoch = self._epochs.epoch_of(number)
-        if commit is None and number > INITIAL:
-            last = self._epochs.last_commit()
-            raise StoreError(
-                f"Spark runs batch {number}, but what {self._files.root} knows of the batch before "
-                f"is gone; the last batch known is {last.batch if last else 'none'}. The "
-                "checkpoint is damaged, or older than replayable_batches "
-                f"({self._config.replayable_batches}) allows"
-            )
-        if epoch is not None and commit is not None:
-            self._planner.resume(epoch.plan)
-            return epoch, commit
-        if commit is None:
-            plan, manifest = self._planner.first()
-            commit = Commit(batch=INITIAL, plan=plan, manifest=manifest)
-        present = commit.max_event_time if self._form.has_time else time.time_ns() // 1000
-        plan, manifest = self._planner.next(commit)
-        epoch = Epoch(
-            batch=number,
-            clock=present,
-            plan=plan,
-            manifest=manifest,
-            watermark=self._watermark(commit),
-            previous_watermark=commit.watermark,
-        )
-        self._epochs.begin(epoch)
-        return epoch, commit
+def run_batch(
+    rows: DataFrame,
+    task_input: TaskInput,
+    layout: StreamLayout,
+    sinks: Sinks | None,
+    collector: OutputCollector,
+    timer: StageTimer,
+) -> TaskInput:
+    """Run a batch, its results in the sinks; without sinks it has operations alone.
 
-    def _watermark(self, commit: Commit) -> int:
-        """Return the watermark of the batch after a commit."""
-        stateful = self._form.stateful
-        watermark = commit.watermark
-        if stateful and commit.max_event_time:
-            watermark = max(watermark, commit.max_event_time - stateful.watermark_delay)
-        return watermark
+    Returns
+    -------
+    The input with which points were matched: its manifest includes the batch's operations.
+    """
+    spark, epoch = rows.sparkSession, task_input.epoch
+    stages = Stages(task_input, collector)
+    executors = epoch.plan.executors
+    if not layout.has_operations and sinks is not None:
+        execute_points(stages.route(rows, executors), stages, layout, sinks, timer)
+        return task_input
+    # Read once, used twice. A target is an executor, a bucket of the ledger, or both.
+    routed = stages.route(rows, max(executors, len(epoch.manifest.ledger))).persist()
+    try:
+        with settings_for_a_while(spark, NOT_ADAPTIVE):
+            stages.apply(routed)
+        applied = with_operations(task_input, collector.peek(epoch.batch))
+        timer.mark("operations")
+        if sinks is not None:
+            asked = sum(o.counts.snapshot_queries for o in collector.peek(epoch.batch))
+            if sinks.answers and layout.answers and asked:
+                sinks.answers(answer_frame(spark, routed, stages, layout.answers), epoch.batch)
+            timer.mark("answers")
+            points = routed.where(F.col("kind") == int(RowKind.POINTS))
+            execute_points(points, Stages(applied, collector), layout, sinks, timer)
+    finally:
+        routed.unpersist()
+    return applied
 
-    def _briefing(self, epoch: Epoch, commit: Commit, sinks: Sinks | None) -> Briefing:
-        late = round(self._config.expired_query_seconds * 1e6)
-        return Briefing(
-            self._files, uuid.uuid4().hex[:8], epoch, epoch.clock - late, self._config,
-            self._planner.begin(), application=self._form.application,
-            window=self._form.window, now=commit.max_event_time,
-            answers=sinks is not None and sinks.answers is not None,
-        )  # fmt: skip
 
-    def _apply_operations(self, routed: DataFrame, briefing: Briefing) -> Briefing:
-        """Store the batch's operations; return the briefing with which points meet them."""
-        epoch = briefing.epoch
-        operations = routed.where(F.col("kind") == OPERATION)
-        manifest, news = apply_operations(
-            operations, pickle.dumps(briefing), epoch.manifest,
-            epoch.plan.executors, self._reports.accumulator,
-        )  # fmt: skip
-        return replace(briefing, epoch=replace(epoch, manifest=manifest), news=news)
+def execute_points(
+    points: DataFrame, stages: Stages, layout: StreamLayout, sinks: Sinks, timer: StageTimer
+) -> None:
+    """Match the points; see that all of it is done, whatever the sinks read."""
+    batch, stateful = stages.input.epoch.batch, layout.stateful
+    wanted = OutputKind.RESULTS in stages.input.outputs
+    executed = stages.execute(points, layout.output_fields(wanted))
+    if stateful is None:
+        if sinks.results:
+            sinks.results(layout.finished_results(executed), batch)
+        if layout.window is not None:
+            stages.complete(executed, TaskStage.EXECUTE)
+        timer.mark("execute")
+        return
+    if sinks.results:
+        # Matched once, used twice.
+        executed = executed.persist()
+    try:
+        summaries = stages.state(executed, from_arrow_schema(stateful.summary_schema))
+        if sinks.summaries:
+            sinks.summaries(summaries, batch)
+        stages.complete(summaries, TaskStage.STATE)
+        timer.mark("execute and summaries")
+        if sinks.results:
+            sinks.results(layout.finished_results(executed), batch)
+            timer.mark("results")
+    finally:
+        if sinks.results:
+            executed.unpersist()
+
+
+def answer_frame(
+    spark: SparkSession, packed: DataFrame, stages: Stages, schema: StructType
+) -> DataFrame:
+    """Return the answers to packed snapshot queries about the batch before."""
+    start = window_start(spark, stages)
+    task_input = replace(stages.input, window_start=start)
+    return Stages(task_input, stages._collector).answer(packed, schema)
+
+
+def window_start(spark: SparkSession, stages: Stages) -> int:
+    """Return when the window starts.
+
+    For a window by number of points or bytes that takes a look at the blocks at its edge.
+    """
+    task_input = stages.input
+    window, manifest = task_input.window, task_input.epoch.manifest
+    if window is None:
+        raise ConfigError("this run keeps no points")
+    blocks = [block for some in manifest.blocks.values() for block in some]
+    known = window.start(task_input.max_event_time, blocks)
+    if not known.read:
+        return known.at_least
+    edge = Stages(replace(task_input, window_start=known.at_least), stages._collector)
+    look = spark.createDataFrame([(i,) for i in known.read], "block INT")
+    tasks = min(len(known.read), spark.sparkContext.defaultParallelism)
+    rows = edge.map(look.repartition(tasks), window_edge_task, "time BIGINT, weight BIGINT")
+    found: pa.Table = rows.toArrow()
+    seen = TimeWeights(found.column("time").to_numpy(), found.column("weight").to_numpy())
+    return exact_start([seen], known.remaining)
+
+
+# -- what the driver makes of the outputs ------------------------------------------------------
+
+
+def with_operations(task_input: TaskInput, outputs: Sequence[TaskOutput]) -> TaskInput:
+    """Return the input with a manifest that includes the batch's operations."""
+    written = [output.written for output in outputs]
+    ledger: dict[int, SegmentFiles] = {}
+    segments: dict[int, SegmentRef] = {}
+    states: dict[int, tuple[StateRef, ...]] = {}
+    for one in written:
+        ledger |= one.ledger
+        segments |= one.segments
+        states |= one.states
+    if not ledger:
+        return task_input
+    manifest = task_input.epoch.manifest.with_segments(segments, ledger, states)
+    return replace(
+        task_input,
+        epoch=replace(task_input.epoch, manifest=manifest),
+        query_changes=tuple(ref for one in written for ref in one.query_changes),
+    )
+
+
+def manifest_after(
+    task_input: TaskInput, outputs: Sequence[TaskOutput], max_event_time: int
+) -> Manifest:
+    """Return the manifest after a batch."""
+    manifest, window = task_input.epoch.manifest, task_input.window
+    states = dict(manifest.states)
+    for output in outputs:
+        if output.stage == TaskStage.STATE:
+            states.update(output.written.states)
+    if window is None:
+        return manifest.with_state_and_blocks(states, {})
+    written = [block for output in outputs for block in output.written.blocks]
+    return manifest.with_state_and_blocks(
+        states, blocks_after(manifest.blocks, written, window, max_event_time)
+    )
 
 
 def progress_of(
-    epoch: Epoch, reports: Sequence[Report], stages: Mapping[str, float], after: Manifest
+    task_input: TaskInput,
+    outputs: Sequence[TaskOutput],
+    stages: Mapping[str, float],
+    after: Manifest,
 ) -> Progress:
-    """Add up the reports of a batch, and what it left."""
-    executed = {r.executor: r for r in reports if isinstance(r, ExecutorReport)}
-    routed = [r for r in reports if isinstance(r, RouteReport)]
-    refused = sum(sum(r.faults.values()) for r in reports if isinstance(r, LedgerReport))
-    counts = Counts(
-        points=sum(r.points for r in routed),
-        matches=sum(r.matches for r in executed.values()),
-        checks=sum(r.checks for r in executed.values()),
-        operations=sum(r.operations for r in routed) - refused,
-        snapshot_queries=sum(r.asks for r in routed),
-        late=sum(r.late for r in reports if isinstance(r, StateReport)),
-    )
-    faults: Counter[tuple[str, str]] = Counter()
-    for report in reports:
-        if isinstance(report, RouteReport | LedgerReport):
-            faults.update(report.faults)
-    loads: Counter[int] = Counter()
-    for done in executed.values():
-        loads.update(done.loads)
-    pieces = [kept for some in after.blocks.values() for kept in some]
+    """Add up the outputs of a batch, and what it left."""
+    epoch = task_input.epoch
+    rejected: Counter[tuple[str, str]] = Counter()
+    by_partition: Counter[int] = Counter()
+    for output in outputs:
+        rejected.update(output.rejected)
+        by_partition.update(output.points_by_partition)
+    executed = {o.task: o for o in outputs if o.stage == TaskStage.EXECUTE}
     of_each = [executed.get(m) for m in range(epoch.plan.executors)]
+    blocks = [block for some in after.blocks.values() for block in some]
     return Progress(
-        **counts.counts(),
+        **sum((output.counts for output in outputs), Counts()).counts(),
         batch=epoch.batch,
         seconds=sum(stages.values()),
         plan_version=epoch.plan.version,
-        busy_s=tuple(r.busy if r else 0.0 for r in of_each),
-        points_by_executor=tuple(r.points if r else 0 for r in of_each),
-        points_by_partition=dict(loads),
-        quarantined=dict(faults),
+        busy_s=tuple(one.busy_s if one else 0.0 for one in of_each),
+        points_by_executor=tuple(one.points if one else 0 for one in of_each),
+        points_by_partition=dict(by_partition),
+        quarantined=dict(rejected),
         stages=dict(stages),
-        window_points=sum(piece.points for piece in pieces),
-        window_bytes=sum(piece.meta.size * piece.points // piece.meta.rows for piece in pieces),
-        state_bytes=sum(f.size for f in {s.file for some in after.states.values() for s in some}),
+        window_points=sum(block.points for block in blocks),
+        window_bytes=sum(block.meta.size * block.points // block.meta.rows for block in blocks),
+        state_bytes=sum(
+            file.size for file in {s.file for some in after.states.values() for s in some}
+        ),
     )

@@ -1,97 +1,144 @@
-"""The form of a run's rows: what they look like, from the source to the sinks.
+"""The layout of a stream: what its rows look like, from the source to the sinks.
 
-Owns what follows from the user's columns: the one stream of everything, the columns of results, and
-those of answers.
+Runs on the driver, once per start. Selects and checks the user's columns, makes one stream of
+points and operations, and works out the schemas of results and answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StructType, TimestampType
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegralType,
+    LongType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from sparkswarm.apps.application import Application, Stateful
 from sparkswarm.apps.bound import BoundApplication, block_column
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.spark.columns import (
+    COUNT_COLUMN,
+    OPERATIONS,
     QUERY_ID,
     QUERY_IDS,
     PointColumns,
     QueryColumns,
-    application_names,
-    column_of,
-    kept_names,
-    one_stream,
-    select_operations,
-    select_points,
 )
-from sparkswarm.spark.tasks.answers import HOW_MANY, AnswerForm
-from sparkswarm.store.queries import ID, PLAIN_NAMES, TIME, X, Y
+from sparkswarm.spark.task_output import PACKED_PREFIX, AnswerSchema, OutputSchema
+from sparkswarm.spark.tasks.operations import pack_operations
+from sparkswarm.spark.tasks.packing import PACKED_SCHEMA
+from sparkswarm.store.queries import DETAILS, ID, OPERATION_COLUMNS, PLAIN_NAMES, TIME, X, Y
 from sparkswarm.window.windows import Window
 
-Results = Literal["points", "pairs"]
+ResultShape = Literal["points", "pairs"]
 
 
-@dataclass(frozen=True)
-class Form:
-    """What rows look like, from the source to the sink.
+@dataclass(frozen=True, kw_only=True)
+class StreamLayout:
+    """What rows look like, from the source to the sinks.
 
     Attributes
     ----------
-    names
-        What the user calls the columns of the points.
-    schema
-        Of the results.
-    keep
-        Columns of the points that come back.
+    point_columns
+        The user's names of the points' columns, by our names.
+    results
+        Schema of the results, one row for each point.
+    shape
+        ``points``, or ``pairs`` for a row for each match.
+    include
+        Columns of the points that come back, by our names.
     has_operations, has_time
-        Whether operations are among the rows, and whether points have times.
-    finish
-        Gives results their final form.
+        Whether operations are among the rows, and whether points have event times.
     application
         What decides beyond rectangles; None where nothing does.
     window
         How long points are kept; None where they are not.
-    answers
-        What answers to snapshot queries look like.
+    answers, answer_schema
+        Schema of the answers to snapshot queries, for Spark and for tasks; None without a window.
     """
 
-    names: dict[str, str]
-    schema: StructType
-    keep: tuple[str, ...]
+    point_columns: Mapping[str, str] = field(default_factory=dict)
+    results: StructType
+    shape: ResultShape = "points"
+    include: tuple[str, ...] = ()
     has_operations: bool
     has_time: bool
-    finish: Callable[[DataFrame], DataFrame]
     application: BoundApplication | None = None
     window: Window | None = None
-    answers: AnswerForm | None = None
+    answers: StructType | None = None
+    answer_schema: AnswerSchema | None = None
 
     @property
     def stateful(self) -> Stateful | None:
-        """The application, if it keeps something for each query."""
+        """The application, if it keeps state."""
         return self.application.stateful if self.application else None
 
+    def output_schema(self, results: bool) -> OutputSchema:
+        """Return the columns of the rows that the tasks of an executor return."""
+        return OutputSchema(
+            results=to_arrow_schema(self.results, timezone="UTC") if results else None,
+            include=self.include,
+            partial_state=self.stateful is not None,
+        )
 
-def form_of(
+    def output_fields(self, results: bool) -> StructType:
+        """Return the same columns for Spark."""
+        fields = StructType(list(self.results.fields) if results else [])
+        if self.stateful is not None:
+            for one in from_arrow_schema(PACKED_SCHEMA):
+                fields.add(f"{PACKED_PREFIX}{one.name}", one.dataType)
+        return fields
+
+    def finished_results(self, executed: DataFrame) -> DataFrame:
+        """Return the results among the rows of the tasks, in the shape that was asked for."""
+        frame = executed
+        if self.stateful is not None:
+            chosen = executed.where(F.col(f"{PACKED_PREFIX}kind").isNull())
+            frame = chosen.select(*(column_of(chosen, name) for name in self.results.names))
+        if self.shape == "points":
+            return frame
+        others = [column_of(frame, name) for name in frame.columns if name != QUERY_IDS]
+        return frame.select(*others, F.explode(QUERY_IDS).alias(QUERY_ID))
+
+
+def packed_state(executed: DataFrame) -> DataFrame:
+    """Return the packed state among the rows of the tasks."""
+    chosen = executed.where(F.col(f"{PACKED_PREFIX}kind").isNotNull())
+    names = PACKED_SCHEMA.names
+    return chosen.select(*(F.col(f"{PACKED_PREFIX}{name}").alias(name) for name in names))
+
+
+def read_layout(
     points: DataFrame | None,
     queries: DataFrame | None,
     point_columns: PointColumns,
     query_columns: QueryColumns,
-    results: Results,
+    shape: ResultShape,
     application: Application | None,
     window: Window | None,
-) -> tuple[DataFrame, Form]:
-    """Return the one stream of everything and what its rows look like."""
+) -> tuple[DataFrame, StreamLayout]:
+    """Return one stream of points and operations, and what its rows look like."""
     if points is None and queries is None:
         raise InputError("there is neither a stream of points nor one of queries")
-    if results not in ("points", "pairs"):
-        raise ConfigError(f"results must be 'points' or 'pairs', got {results!r}")
+    if shape not in ("points", "pairs"):
+        raise ConfigError(f"results must be 'points' or 'pairs', got {shape!r}")
     for what, frame in (("points", points), ("queries", queries)):
         if frame is not None and not frame.isStreaming:
             raise InputError(
@@ -104,73 +151,218 @@ def form_of(
     operations = (
         None if queries is None else select_operations(queries, query_columns, details=details)
     )
-    names, fields, keep = {}, StructType(), kept_names(point_columns)
+    names, fields, include = {}, StructType(), included_names(point_columns)
     if chosen is not None:
         c = point_columns
-        names = {ID: c.id, X: c.x, Y: c.y, **dict(zip(keep, c.include, strict=True)), **also}
+        names = {ID: c.id, X: c.x, Y: c.y, **dict(zip(include, c.include, strict=True)), **also}
         if c.time is not None:
             names[TIME] = c.time
-        for field in (chosen.schema[ID], *(chosen.schema[name] for name in keep)):
-            fields.add(names[field.name], field.dataType)
+        for one in (chosen.schema[ID], *(chosen.schema[name] for name in include)):
+            fields.add(names[one.name], one.dataType)
     fields.add(QUERY_IDS, ArrayType(LongType()))
-
-    def finish(frame: DataFrame) -> DataFrame:
-        if results == "points":
-            return frame
-        kept = [column_of(frame, name) for name in frame.columns if name != QUERY_IDS]
-        return frame.select(*kept, F.explode(QUERY_IDS).alias(QUERY_ID))
-
-    form = Form(
-        names=names,
-        schema=fields,
-        keep=keep,
+    answers = answer_schema = None
+    if window is not None:
+        answers, answer_schema = _answer_schemas(chosen, point_columns)
+    layout = StreamLayout(
+        point_columns=names,
+        results=fields,
+        shape=shape,
+        include=include,
         has_operations=queries is not None,
         has_time=point_columns.time is not None,
-        finish=finish,
-        application=_installed(application, chosen, also),
+        application=_bound(application, chosen, also),
         window=window,
-        answers=None if window is None else _answer_form(chosen, point_columns),
+        answers=answers,
+        answer_schema=answer_schema,
     )
-    return one_stream(chosen, operations), form
+    return union_stream(chosen, operations), layout
 
 
-def _installed(
+def _bound(
     application: Application | None, points: DataFrame | None, also: dict[str, str]
 ) -> BoundApplication | None:
     if application is None:
         return None
     known = pa.schema([])
     if points is not None:
-        ours = {**PLAIN_NAMES, **also}
+        names = {**PLAIN_NAMES, **also}
         schema = to_arrow_schema(points.schema, timezone="UTC")
-        known = pa.schema(
-            [field.with_name(ours[field.name]) for field in schema if field.name in ours]
-        )
+        known = pa.schema([one.with_name(names[one.name]) for one in schema if one.name in names])
     return BoundApplication.of(application, also, known)
 
 
-def _answer_form(points: DataFrame | None, columns: PointColumns) -> AnswerForm:
-    """Return what answers to snapshot queries look like."""
+def _answer_schemas(
+    points: DataFrame | None, columns: PointColumns
+) -> tuple[StructType, AnswerSchema]:
+    """Return the schema of answers to snapshot queries, for Spark and for tasks."""
     if points is None:
         raise InputError("without a stream of points there is nothing to keep; leave out window")
-    kept = dict(zip(columns.include, kept_names(columns), strict=True))
+    included = dict(zip(columns.include, included_names(columns), strict=True))
     fields: dict[str, tuple[str, DataType]] = {
         columns.id: ("id", points.schema[ID].dataType),
         columns.x: ("x", DoubleType()),
         columns.y: ("y", DoubleType()),
         columns.time or "time": ("time", TimestampType()),
     }
-    if len(fields) < 4 or {QUERY_ID, HOW_MANY} & {*fields, *kept}:
+    if len(fields) < 4 or {QUERY_ID, COUNT_COLUMN} & {*fields, *included}:
         raise InputError(
-            f"answers cannot have the columns {[*fields, *kept]}: each once, and none called "
-            f"{QUERY_ID} or {HOW_MANY}; rename them first"
+            f"answers cannot have the columns {[*fields, *included]}: each once, and none called "
+            f"{QUERY_ID} or {COUNT_COLUMN}; rename them first"
         )
-    for name, ours in kept.items():
+    for name, ours in included.items():
         fields.setdefault(name, (block_column(name), points.schema[ours].dataType))
-    schema = StructType().add(QUERY_ID, LongType()).add(HOW_MANY, LongType())
+    schema = StructType().add(QUERY_ID, LongType()).add(COUNT_COLUMN, LongType())
     for name, (_, kind) in fields.items():
         schema.add(name, kind)
     in_block = [
         pa.field(inside, to_arrow_type(kind, timezone="UTC")) for inside, kind in fields.values()
     ]
-    return AnswerForm(schema, pa.schema(in_block))
+    return schema, AnswerSchema(names=tuple(schema.names), columns=pa.schema(in_block))
+
+
+def select_points(
+    points: DataFrame, columns: PointColumns, also: Mapping[str, str] = MappingProxyType({})
+) -> DataFrame:
+    """Return the points under our names; InputError where a column cannot be used.
+
+    ``also`` are the columns that an application needs, by our names for them.
+    """
+    schema = points.schema
+    wanted = [columns.id, columns.x, columns.y, *columns.include, *also.values()]
+    _check(schema, "points", wanted)
+    for name in (columns.x, columns.y):
+        _check_type(schema, "points", name, (NumericType,), "a number")
+    clash = {QUERY_IDS, QUERY_ID} & {columns.id, *columns.include}
+    if clash or len({columns.id, *columns.include}) != 1 + len(columns.include):
+        raise InputError(
+            f"results cannot have the columns {[columns.id, *columns.include]}: each once, and "
+            f"none called {QUERY_IDS} or {QUERY_ID}; rename them first"
+        )
+    chosen = [
+        column_of(points, columns.id).alias(ID),
+        column_of(points, columns.x).cast("double").alias(X),
+        column_of(points, columns.y).cast("double").alias(Y),
+    ]
+    if columns.time is not None:
+        _check(schema, "points", [columns.time])
+        chosen.append(_micros(points, "points", columns.time).alias(TIME))
+    others = {**dict(zip(included_names(columns), columns.include, strict=True)), **also}
+    return points.select(
+        *chosen, *(column_of(points, name).alias(ours) for ours, name in others.items())
+    )
+
+
+def included_names(columns: PointColumns) -> tuple[str, ...]:
+    """Return our names for included columns: mapInArrow does not accept every name users choose."""
+    return tuple(f"__keep{i}" for i in range(len(columns.include)))
+
+
+def application_names(columns: PointColumns, wanted: Sequence[str]) -> dict[str, str]:
+    """Return our names for the columns that an application needs, and the application's."""
+    kept = dict(zip(columns.include, included_names(columns), strict=True))
+    return {kept.get(name, f"__app{i}"): name for i, name in enumerate(wanted)}
+
+
+def select_operations(
+    queries: DataFrame,
+    columns: QueryColumns,
+    register_all: bool = False,
+    details: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return the operations under our names; InputError where a column cannot be used.
+
+    ``details`` are the columns that an application stores with a query, and their types.
+    """
+    schema = queries.schema
+    edges = [columns.min_x, columns.min_y, columns.max_x, columns.max_y]
+    _check(schema, "queries", [columns.id, *edges] + ([] if register_all else [columns.op]))
+    _check_type(schema, "queries", columns.id, (IntegralType,), "a whole number")
+    for name in edges:
+        _check_type(schema, "queries", name, (NumericType,), "a number")
+    if not register_all:
+        _check_type(schema, "queries", columns.op, (StringType,), "a string")
+    op = F.lit("register") if register_all else F.lower(F.trim(column_of(queries, columns.op)))
+    order = F.lit(None).cast("bigint")
+    times = []
+    for when in (columns.expires, columns.since, columns.until):
+        _check(schema, "queries", [when] if when else [])
+        times.append(_micros(queries, "queries", when) if when else F.lit(None).cast("bigint"))
+    expires, *span = times
+    if columns.order is not None:
+        _check(schema, "queries", [columns.order])
+        whole = isinstance(schema[columns.order].dataType, IntegralType)
+        order = (
+            column_of(queries, columns.order).cast("bigint")
+            if whole
+            else _micros(queries, "queries", columns.order)
+        )
+    values = [
+        op,
+        column_of(queries, columns.id).cast("bigint"),
+        *(column_of(queries, name).cast("double") for name in edges),
+        expires,
+        order,
+        *span,
+    ]
+    named = [value.alias(name) for value, name in zip(values, OPERATION_COLUMNS, strict=True)]
+    if details:
+        there = {
+            name: column_of(queries, name).cast(kind)
+            for name, kind in details.items()
+            if name in schema.names
+        }
+        packed = F.to_json(F.struct(*(value.alias(name) for name, value in there.items())))
+        named.append((packed if there else F.lit(None)).cast("binary").alias(DETAILS))
+    return queries.select(*named)
+
+
+def union_stream(points: DataFrame | None, operations: DataFrame | None) -> DataFrame:
+    """Return one stream of both; a row is a point, or many operations packed into one value.
+
+    Only one stream has one order: Spark then says which operations and which points belong to a
+    batch, and says the same when the batch runs again.
+    """
+    if operations is None:
+        if points is None:
+            raise InputError("there is neither a stream of points nor one of queries")
+        return points
+    packed = operations.mapInArrow(_pack_operations, f"{OPERATIONS} BINARY")
+    if points is None:
+        return packed
+    return points.unionByName(packed, allowMissingColumns=True)
+
+
+def _pack_operations(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    yield from pack_operations(context.partitionId() if context else 0, batches)
+
+
+def column_of(frame: DataFrame, name: str) -> Column:
+    """Return a column by its name; Spark would read a dot in it as a path."""
+    return frame["`" + name.replace("`", "``") + "`"]
+
+
+def _check(schema: StructType, what: str, wanted: list[str]) -> None:
+    missing = [name for name in wanted if name not in schema.names]
+    if missing:
+        kind = "PointColumns" if what == "points" else "QueryColumns"
+        raise InputError(
+            f"{what} have no column {', '.join(missing)}; they have {', '.join(schema.names)}. "
+            f"Say what the columns are called with {kind}"
+        )
+
+
+def _check_type(
+    schema: StructType, what: str, name: str, kinds: tuple[type[DataType], ...], wanted: str
+) -> None:
+    found = schema[name].dataType
+    if not isinstance(found, kinds):
+        raise InputError(
+            f"column {name} of {what} must be {wanted}, it is {found.simpleString()}; cast it first"
+        )
+
+
+def _micros(frame: DataFrame, what: str, name: str) -> Column:
+    times = (TimestampType, TimestampNTZType, DateType)
+    _check_type(frame.schema, what, name, times, "a timestamp")
+    return F.unix_micros(column_of(frame, name).cast("timestamp"))

@@ -1,65 +1,147 @@
-"""A run: its batches one after another, and what can be asked of it meanwhile."""
+"""The run loop: batches one after another, each with its own epoch.
+
+Runs on the driver. ``RunLoop.on_batch`` is called by Spark once a batch, in one thread; a batch
+comes again after a failure, with the epoch that was made durable before its first attempt. Users
+ask for things in other threads: what they ask for takes effect between batches.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkswarm.config import SwarmConfig
-from sparkswarm.errors import InputError, SparkswarmError
+from sparkswarm.errors import InputError, SparkswarmError, StoreError
 from sparkswarm.observe.describe import describe
 from sparkswarm.observe.progress import Observer, Progress, Totals
-from sparkswarm.policies.policy import History
+from sparkswarm.policies import Controller, ForcedChange, History, make_policy, replanned
+from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.columns import QueryColumns, one_stream, select_operations
-from sparkswarm.spark.driver.batch import Batches, Sinks
-from sparkswarm.spark.driver.layout import Form
-from sparkswarm.spark.driver.planner import Planner
-from sparkswarm.spark.sinks import Sink
-from sparkswarm.spark.task_input import Reports, batch_prefix
-from sparkswarm.store.epochs import INITIAL, Commit, Epochs
+from sparkswarm.spark.columns import QueryColumns
+from sparkswarm.spark.driver.batch import (
+    OutputCollector,
+    StageTimer,
+    manifest_after,
+    progress_of,
+    run_batch,
+)
+from sparkswarm.spark.driver.layout import StreamLayout, select_operations, union_stream
+from sparkswarm.spark.sinks import Sink, Sinks
+from sparkswarm.spark.task_input import TaskInput
+from sparkswarm.spark.task_output import OutputKind, TaskOutput
+from sparkswarm.spark.tasks.context import batch_prefix
+from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
 from sparkswarm.store.files import Files, Folder, local_path
+from sparkswarm.store.manifest import Manifest
 from sparkswarm.store.quarantine import SPARK_SCHEMA, folder_of
 
 logger = logging.getLogger(__name__)
 
-CLEAN_EVERY = 5
-"""Old files are deleted after so many batches."""
+GARBAGE_EVERY = 5
+"""Batches between two collections of garbage."""
+
+REMEMBERED_DECISIONS = 10_000
+"""Number of decisions kept in memory."""
 
 
 class StoppedError(SparkswarmError, RuntimeError):
     """The run is being stopped; no other batch begins."""
 
 
-class Run:
-    """One run: its batches one after another, and what can be asked of it meanwhile."""
+class RunLoop:
+    """The batches of one run.
+
+    Attributes
+    ----------
+    batch_plan
+        The plan of the batch in progress, or of the last one.
+    decisions
+        The last decisions, oldest first.
+    totals
+        Sums over the batches of this start.
+    observers
+        Called after every batch.
+    batch_lock, stop_requested
+        The lock is held while a batch runs; under it, a stop is requested.
+    """
 
     def __init__(
-        self, spark: SparkSession, config: SwarmConfig, files: Files, form: Form,
+        self,
+        spark: SparkSession,
+        config: SwarmConfig,
+        files: Files,
+        layout: StreamLayout,
         history: History | None,
-    ) -> None:  # fmt: skip
-        self.spark, self.config, self.form = spark, config, form
-        application = form.application.application if form.application else None
-        self._details = dict(application.query_columns) if application else {}
-        self.files = files
-        self.epochs = epochs = Epochs(files, config.replayable_batches)
-        bounds, grid = list(map(float, self.config.bounds)), list(self.config.grid)
-        # The ledger keeps its buckets for the length of the run, whatever becomes of executors.
-        buckets = epochs.run_fact("buckets") or self.config.executors
-        facts = {"bounds": bounds, "grid": grid, "buckets": buckets}
-        epochs.check_run({**facts, "query_columns": self._details, "state": _state(form)})
-        self.planner = Planner(self.config, buckets, history)
-        self.reports = Reports(self.spark.sparkContext)
-        self.batches = Batches(files, epochs, self.planner, self.reports, self.config, form)
+    ) -> None:
+        self.spark, self.config, self.files, self.layout = spark, config, files, layout
+        self.epochs = Epochs(files, config.replayable_batches)
+        application = layout.application
+        self._query_columns = dict(application.application.query_columns) if application else {}
+        # The ledger keeps its number of buckets, whatever happens to executors.
+        self._buckets: int = self.epochs.run_fact("buckets") or config.executors
+        self.epochs.check_run(
+            {
+                "bounds": list(map(float, config.bounds)),
+                "grid": list(config.grid),
+                "buckets": self._buckets,
+                "query_columns": self._query_columns,
+                # Stored state depends on it.
+                "state": str(layout.stateful.summary_schema) if layout.stateful else None,
+            }
+        )
+        self._history = history
+        self._policy = make_policy(config.policy)
+        self._controller: Controller | None = None
+        self.batch_plan: Plan | None = None
+        self._committed_plan: Plan | None = None
+        self._last: Commit | None = None
+        self.collector = OutputCollector(spark.sparkContext)
         self.totals = Totals()
+        self.decisions: deque[Decision] = deque(maxlen=REMEMBERED_DECISIONS)
+        self._new_decisions: list[Decision] = []
         self.observers: list[Observer] = []
-        self.plan: Plan | None = None
-        self.between = threading.Lock()
-        self.stopping = False
+        self.batch_lock = threading.Lock()
+        self.stop_requested = False
+        self._requests = threading.Lock()
+        self._executors = config.executors
+        self._forced: list[ForcedChange] = []
 
-    def begin(
+    @property
+    def plan(self) -> Plan:
+        """The plan of the last batch that was committed."""
+        if self._committed_plan is None:
+            commit = self.epochs.last_commit()
+            if commit is None:
+                raise StoreError(f"{self.files.root} has no commit; the run was not opened")
+            self._committed_plan = commit.plan
+        return self._committed_plan
+
+    @property
+    def round(self) -> int:
+        """The round in progress; 0 for a policy without rounds."""
+        return self._controller.round if self._controller else 0
+
+    # -- requests, from any thread -----------------------------------------------------------
+
+    def request_executors(self, executors: int) -> None:
+        """PlanChange the number of executors from the next batch on."""
+        with self._requests:
+            self._executors = executors
+
+    def force_changes(self, change: ForcedChange) -> None:
+        """PlanChange the plan by hand from the next batch on."""
+        with self._requests:
+            self._forced.append(change)
+
+    # -- batches -----------------------------------------------------------------------------
+
+    def open(
         self, preload: DataFrame | None, columns: QueryColumns, quarantine: Sink | None
     ) -> None:
         """Make the run's first commit if there is none, with the queries to preload."""
@@ -67,65 +149,185 @@ class Run:
         self.files.delete(self.files.list(Folder.SOFT))
         if self.epochs.last_commit() is None:
             if preload is None:
-                plan, manifest = self.planner.first()
-                self.epochs.commit(Commit(batch=INITIAL, plan=plan, manifest=manifest))
+                self.epochs.commit(self.initial_commit())
             elif preload.isStreaming:
                 raise InputError("preload is a stream; give it as queries, or read it statically")
             else:
-                operations = select_operations(preload, columns, True, self._details)
-                self.batch(one_stream(None, operations), INITIAL, None, quarantine)
-        last = self.epochs.last_commit()
-        assert last is not None
-        self.plan = last.plan
+                operations = select_operations(preload, columns, True, self._query_columns)
+                self.on_batch(union_stream(None, operations), INITIAL, None, quarantine)
 
-    def batch(
-        self, batch: DataFrame, number: int, sinks: Sinks | None, quarantine: Sink | None
+    def on_batch(
+        self, rows: DataFrame, number: int, sinks: Sinks | None, quarantine: Sink | None
     ) -> None:
-        """Run one batch; without sinks it is one of operations alone."""
-        with self.between:
-            if self.stopping:
+        """Run one batch to its commit; without sinks it has operations alone."""
+        with self.batch_lock:
+            if self.stop_requested:
                 # To return would let Spark count a batch that never ran.
                 raise StoppedError(f"stopped before batch {number}, with which the run will go on")
-            self.progress(self.batches.run(batch, number, sinks), quarantine)
+            timer = StageTimer()
+            epoch, previous = self.next_epoch(number)
+            task_input = self._task_input(epoch, previous, sinks)
+            self.files.delete(self.files.list(folder_of(number)))
+            timer.mark("plan")
+            task_input = run_batch(rows, task_input, self.layout, sinks, self.collector, timer)
+            outputs = self.collector.take(number)
+            manifest = self._commit(task_input, outputs, previous)
+            timer.mark("commit")
+            progress = progress_of(task_input, outputs, timer.seconds, manifest)
+            self._finish(progress, quarantine)
 
-    def progress(self, progress: Progress, quarantine: Sink | None) -> None:
-        """Take note of a batch that is done."""
+    def next_epoch(self, number: int) -> tuple[Epoch, Commit]:
+        """Return what fixes a batch, durable, and the commit before it."""
+        previous = self._last
+        if previous is None or previous.batch != number - 1:
+            previous = self.epochs.commit_of(number - 1) if number > INITIAL else None
+        epoch = self.epochs.epoch_of(number)
+        if previous is None and number > INITIAL:
+            last = self.epochs.last_commit()
+            raise StoreError(
+                f"Spark runs batch {number}, but what {self.files.root} knows of the batch before "
+                f"is gone; the last batch known is {last.batch if last else 'none'}. The "
+                "checkpoint is damaged, or older than replayable_batches "
+                f"({self.config.replayable_batches}) allows"
+            )
+        if epoch is not None and previous is not None:
+            self._resume(epoch.plan)
+            return epoch, previous
+        if previous is None:
+            previous = self.initial_commit()
+        present = previous.max_event_time if self.layout.has_time else time.time_ns() // 1000
+        plan, manifest = self._next_plan(previous)
+        epoch = Epoch(
+            batch=number,
+            clock=present,
+            plan=plan,
+            manifest=manifest,
+            watermark=self._watermark(previous),
+            previous_watermark=previous.watermark,
+        )
+        self.epochs.begin(epoch)
+        return epoch, previous
+
+    def initial_commit(self) -> Commit:
+        """Return what a run without queries begins with."""
+        config = self.config
+        plan = self._policy.first_plan(config.make_grid(), config.executors, self._history)
+        manifest = Manifest.initial(plan.partitions, self._buckets)
+        return Commit(batch=INITIAL, plan=plan, manifest=manifest)
+
+    def _resume(self, plan: Plan) -> None:
+        """Go on from a plan that is fixed already."""
+        self.batch_plan = plan
+        self._controller = self._policy.controller(plan, self.config)
+
+    def _next_plan(self, previous: Commit) -> tuple[Plan, Manifest]:
+        """Return the plan of the next batch, and the manifest that goes with it."""
+        if self.batch_plan is None:
+            self._resume(previous.plan)
+        plan = self.batch_plan or previous.plan
+        with self._requests:
+            executors, forced, self._forced = self._executors, self._forced, []
+        if self._controller:
+            if executors != self._controller.plan.executors:
+                self._decided(self._controller.resize(executors))
+            for change in forced:
+                self._controller.force(change)
+            plan = self._controller.plan
+        elif executors != plan.executors:
+            plan = replanned(plan, executors, self._policy, self._history)
+        self.batch_plan = plan
+        manifest = previous.manifest
+        if plan.partitions != previous.plan.partitions:
+            manifest = manifest.for_plan(previous.plan.partitions, plan.partitions)
+        return plan, manifest
+
+    def _watermark(self, previous: Commit) -> int:
+        """Return the watermark of the batch after a commit."""
+        stateful, watermark = self.layout.stateful, previous.watermark
+        if stateful and previous.max_event_time:
+            watermark = max(watermark, previous.max_event_time - stateful.watermark_delay)
+        return watermark
+
+    def _task_input(self, epoch: Epoch, previous: Commit, sinks: Sinks | None) -> TaskInput:
+        layout, outputs = self.layout, set()
+        if sinks is not None and (sinks.results or not layout.stateful):
+            outputs.add(OutputKind.RESULTS)
+        if sinks is not None and sinks.answers:
+            outputs.add(OutputKind.ANSWERS)
+        if layout.stateful:
+            outputs.add(OutputKind.STATE)
+        return TaskInput(
+            files=self.files,
+            config=self.config,
+            epoch=epoch,
+            attempt=uuid.uuid4().hex[:8],
+            control=self._controller.begin_batch() if self._controller else None,
+            application=layout.application,
+            window=layout.window,
+            outputs=frozenset(outputs),
+            point_columns=layout.point_columns,
+            output_schema=layout.output_schema(OutputKind.RESULTS in outputs),
+            answer_schema=layout.answer_schema,
+            max_event_time=previous.max_event_time,
+            purge_before=epoch.clock - round(self.config.expired_query_seconds * 1e6),
+        )
+
+    def _commit(
+        self, task_input: TaskInput, outputs: Sequence[TaskOutput], previous: Commit
+    ) -> Manifest:
+        """Make the batch durable, then let the policy learn from it."""
+        epoch = task_input.epoch
+        latest = max([previous.max_event_time, *(output.max_event_time for output in outputs)])
+        manifest = manifest_after(task_input, outputs, latest)
+        self._last = Commit(
+            batch=epoch.batch,
+            plan=epoch.plan,
+            manifest=manifest,
+            max_event_time=latest,
+            watermark=epoch.watermark,
+        )
+        self.epochs.commit(self._last)
+        if self._controller:
+            reports = [output.agent for output in outputs if output.agent is not None]
+            self._decided(self._controller.end_batch(reports))
+        return manifest
+
+    def _decided(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            logger.info("%s", describe(decision))
+        self.decisions.extend(decisions)
+        self._new_decisions.extend(decisions)
+
+    def _finish(self, progress: Progress, quarantine: Sink | None) -> None:
+        """Tell those who watch, and collect garbage now and then."""
         number = progress.batch
         if progress.quarantined and quarantine is not None:
-            path = for_spark(f"{self.files.root}/{folder_of(number)}")
+            path = spark_path(f"{self.files.root}/{folder_of(number)}")
             quarantine(self.spark.read.schema(SPARK_SCHEMA).parquet(path), number)
         self.totals.add(progress)
-        self.plan = self.planner.plan
-        self._tell(progress)
-        if number % CLEAN_EVERY == 0:
+        self._committed_plan = self.batch_plan
+        self._notify_observers(progress)
+        if number % GARBAGE_EVERY == 0:
             self.epochs.collect_garbage()
             # The next batch needs what this one left.
             this = batch_prefix(Folder.SOFT, number)
             self.files.delete(n for n in self.files.list(Folder.SOFT) if n < this)
         logger.info(
             "batch %d: %d points, %d results in %.3f s, balance %.2f",
-            number, progress.points, progress.matches, progress.seconds, progress.balance,
-        )  # fmt: skip
+            *(number, progress.points, progress.matches, progress.seconds, progress.balance),
+        )
 
-    def _tell(self, progress: Progress) -> None:
-        decisions = self.planner.news()
-        for decision in decisions:
-            logger.info("%s", describe(decision))
+    def _notify_observers(self, progress: Progress) -> None:
+        decisions, self._new_decisions = self._new_decisions, []
         for observer in self.observers:
             try:
-                assert self.plan is not None
                 observer(progress, self.plan, decisions)
             except Exception:
-                # Who only watches must not stop the stream.
+                # An observer must not stop the stream.
                 logger.exception("an observer failed at batch %d", progress.batch)
 
 
-def _state(form: Form) -> str | None:
-    """Return what must not change as long as state is kept, because the state depends on it."""
-    return str(form.stateful.summary_schema) if form.stateful else None
-
-
-def for_spark(folder: str) -> str:
+def spark_path(folder: str) -> str:
     """Return a folder as Spark takes it: a local path is local whatever Spark's filesystem is."""
     path = local_path(folder)
     # Not as_uri(): Spark would take its %20 for a name.

@@ -1,112 +1,146 @@
-"""What a Python worker keeps between tasks.
+"""The context of a task: its input, and what a Python worker keeps between tasks.
 
-Any worker may run any executor's task, so nothing here is more than a memory of what can be
-found again: the briefing, the GlobalIndex of the plan, the files mapped.
+Runs in tasks; a context is made once per batch and worker. Any worker may run any executor's task,
+so everything here can be computed again: the input, the GlobalIndex of the plan, mapped files.
+The only module of ``tasks/`` that imports pyspark.
 """
 
 from __future__ import annotations
 
+import copy
 import gc
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import Accumulator, TaskContext
 
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.index.build import build_index
 from sparkswarm.index.layout import RangeIndex
 from sparkswarm.index.match import match
-from sparkswarm.policies.policy import Policy, make_policy
+from sparkswarm.policies import PointRouter, make_policy
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.statistics import Statistics
-from sparkswarm.spark.task_input import Briefing, batch_prefix
+from sparkswarm.spark.task_input import TaskInput
+from sparkswarm.spark.task_output import TaskOutput
+from sparkswarm.spark.tasks.packing import ArrowTask
 from sparkswarm.store.blocks import Block
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
 from sparkswarm.store.manifest import BlockRef
 from sparkswarm.store.segments import Segment, SegmentCache, live_queries
 
+TaskFunction = Callable[["BatchContext", Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""The work of a task: rows in, rows out."""
 
-class Desk:
-    """All that a task of one batch works with."""
 
-    def __init__(self, briefing: Briefing, former: Desk | None) -> None:
-        self.briefing = briefing
-        self.grid = briefing.epoch.plan.grid
-        self.policy: Policy = make_policy(briefing.config.policy)
-        same = (
-            former
-            and former.briefing.files == briefing.files
-            and former.briefing.epoch.plan == briefing.epoch.plan
-        )
+def batch_prefix(folder: str, batch: int) -> str:
+    """Return how the names of a batch's files begin; those of earlier batches sort before it."""
+    return f"{folder}/{batch + 1:012d}"
+
+
+class BatchContext:
+    """Everything that a task of one batch works with.
+
+    Attributes
+    ----------
+    input
+        What the driver gave.
+    task, attempt
+        Spark's number of the task in its stage, and of the attempt at it.
+    collect
+        Sends an output to the driver.
+    """
+
+    def __init__(self, task_input: TaskInput, previous: BatchContext | None = None) -> None:
+        self.input = task_input
+        self.task, self.attempt = 0, 0
+        self.collect: Callable[[TaskOutput], None] = _ignore
+        self.epoch = task_input.epoch
+        self.plan = task_input.epoch.plan
+        self.grid = self.plan.grid
+        same_run = previous is not None and previous.input.files == task_input.files
         self.index: GlobalIndex = (
-            former.index if former and same else GlobalIndex(briefing.epoch.plan)
+            previous.index
+            if previous and same_run and previous.plan == self.plan
+            else GlobalIndex(self.plan)
         )
-        self._segments = SegmentCache(briefing.files)
+        self._segments = SegmentCache(task_input.files)
         self._tables: dict[FileRef, pa.Buffer] = {}
         self._blocks: dict[tuple[FileRef, int], Block] = {}
         self._places: dict[tuple[int, int], tuple[RangeIndex, RangeIndex]] = {}
-        if former and former.briefing.files == briefing.files:
-            named = briefing.epoch.manifest.files()
-            self._segments = former._segments
+        if previous and same_run:
+            named = task_input.epoch.manifest.files()
+            self._segments = previous._segments
             self._segments.retain(named)
-            if former.briefing.application != briefing.application:
+            if previous.input.application != task_input.application:
                 self._segments.drop_built()
-            self._tables = {ref: kept for ref, kept in former._tables.items() if ref in named}
-            self._blocks = {key: kept for key, kept in former._blocks.items() if key[0] in named}
+            self._tables = {ref: kept for ref, kept in previous._tables.items() if ref in named}
+            self._blocks = {key: kept for key, kept in previous._blocks.items() if key[0] in named}
+
+    def for_task(
+        self, task: int, attempt: int, collect: Callable[[TaskOutput], None]
+    ) -> BatchContext:
+        """Return this context for one task; caches are shared."""
+        context = copy.copy(self)
+        context.task, context.attempt, context.collect = task, attempt, collect
+        return context
+
+    @cached_property
+    def router(self) -> PointRouter:
+        """The policy's router for the plan of the batch."""
+        return make_policy(self.input.config.policy).router(self.index, self.plan.executors)
 
     @cached_property
     def slot_of(self) -> npt.NDArray[np.int32]:
-        """From a partition's id to its place in the plan."""
-        plan = self.briefing.epoch.plan
-        slots = np.full(plan.next_id, -1, dtype=np.int32)
-        for slot, partition in enumerate(plan.partitions):
+        """From a partition's id to its position in the plan."""
+        slots = np.full(self.plan.next_id, -1, dtype=np.int32)
+        for slot, partition in enumerate(self.plan.partitions):
             slots[partition.id] = slot
         return slots
 
     def first_owner(self, partition: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """Return the first owner of some partitions: who writes for them, and keeps their state."""
+        """Return the first owner of partitions: it writes for them and keeps their state."""
         return self._first_owners[self.slot_of[partition]]
 
     @cached_property
     def _first_owners(self) -> npt.NDArray[np.int32]:
-        partitions = self.briefing.epoch.plan.partitions
-        return np.array([p.owners[0] for p in partitions], dtype=np.int32)
+        return np.array([p.owners[0] for p in self.plan.partitions], dtype=np.int32)
 
-    def name_file(self, folder: str, name: str) -> str:
+    def file_name(self, folder: str, name: str) -> str:
         """Return a name that no other attempt at this batch uses; it begins with the batch."""
-        context = TaskContext.get()
-        attempt = context.taskAttemptId() if context else 0
-        begin = batch_prefix(folder, self.briefing.epoch.batch)
-        return f"{begin}-{name}-{self.briefing.attempt}-{attempt}.arrow"
+        prefix = batch_prefix(folder, self.epoch.batch)
+        return f"{prefix}-{name}-{self.input.attempt}-{self.attempt}.arrow"
 
-    def pieces(self, partition_id: int) -> list[Segment]:
-        """Return what is stored of a partition."""
-        return list(map(self._segments.open, self.briefing.epoch.manifest.partitions[partition_id]))
+    # -- queries ---------------------------------------------------------------------------
 
-    def dead(self, partition_id: int, number: int) -> npt.NDArray[np.uint8]:
-        """Return which queries of a piece's base are dead."""
-        return self._segments.removed(self.briefing.epoch.manifest.partitions[partition_id][number])
+    def segments(self, partition_id: int) -> list[Segment]:
+        """Return the segments of a partition."""
+        return list(map(self._segments.open, self.epoch.manifest.partitions[partition_id]))
+
+    def removed(self, partition_id: int, number: int) -> npt.NDArray[np.uint8]:
+        """Return which queries of a segment's base its delta removed."""
+        return self._segments.removed(self.epoch.manifest.partitions[partition_id][number])
 
     def built(
         self, application: BoundApplication, partition_id: int, number: int
     ) -> tuple[Any, Any]:
-        """Return what an application made of a piece's base and of its delta."""
-        ref = self.briefing.epoch.manifest.partitions[partition_id][number]
+        """Return what an application built of a segment's base and of its delta."""
+        ref = self.epoch.manifest.partitions[partition_id][number]
         return self._segments.built(ref, lambda queries: application.build(queries, self.grid))
 
     def places(self, partition_id: int, number: int) -> tuple[RangeIndex, RangeIndex]:
-        """Return a piece's base and delta that find queries by place, base first, not by id."""
+        """Return a segment's base and delta that find queries by position, base first."""
         key = partition_id, number
         if key not in self._places:
-            piece = self.pieces(partition_id)[number]
-            base, delta = piece.base.index, piece.delta.index
+            segment = self.segments(partition_id)[number]
+            base, delta = segment.base.index, segment.delta.index
             border = len(base.ids)
             self._places[key] = (
                 base._replace(ids=np.arange(border)),
@@ -114,21 +148,28 @@ class Desk:
             )
         return self._places[key]
 
+    def queries_in(self, cells: CellRect) -> QueryCells:
+        """Return the queries in some cells, clipped to them."""
+        segments = [
+            Segment(segment.cells.intersection(cells), segment.base, segment.delta)
+            for partition in self.index.overlap(cells)
+            for segment in self.segments(partition.id)
+            if segment.cells.overlaps(cells)
+        ]
+        return live_queries(segments, self.grid).cells(self.grid).clipped(cells)
+
+    # -- state and blocks ------------------------------------------------------------------
+
     def write_tables(
         self, folder: str, name: str, some: Sequence[pa.Table]
     ) -> list[tuple[FileRef, int]]:
         """Write tables, if there are any, into one file; return where each of them is."""
         if not some:
             return []
-        content, begins = tables_to_bytes(some)
+        content, offsets = tables_to_bytes(some)
         rows = sum(table.num_rows for table in some)
-        ref = self.briefing.files.write(self.name_file(folder, name), content, rows)
-        return [(ref, begin) for begin in begins]
-
-    def _content(self, ref: FileRef) -> pa.Buffer:
-        if ref not in self._tables:
-            self._tables[ref] = self.briefing.files.mmap(ref)
-        return self._tables[ref]
+        ref = self.input.files.write(self.file_name(folder, name), content, rows)
+        return [(ref, offset) for offset in offsets]
 
     def block(self, kept: BlockRef) -> Block:
         """Return a block of recent points."""
@@ -137,62 +178,62 @@ class Desk:
             self._blocks[key] = Block.from_bytes(self._content(kept.file), kept.offset, kept.meta)
         return self._blocks[key]
 
+    def _content(self, ref: FileRef) -> pa.Buffer:
+        if ref not in self._tables:
+            self._tables[ref] = self.input.files.mmap(ref)
+        return self._tables[ref]
+
     def states(self, partition_id: int) -> list[pa.Table]:
-        """Return what is kept for the queries at home in a partition."""
+        """Return the state of the queries at home in a partition."""
         return [
-            table.filter(self.at_home(table, state.cells))
-            for state in self.briefing.epoch.manifest.states.get(partition_id, ())
+            table.filter(self.rows_at_home(table, state.cells))
+            for state in self.epoch.manifest.states.get(partition_id, ())
             for table in [table_from_bytes(self._content(state.file), state.offset)]
         ]
 
-    def at_home(self, state: pa.Table, cells: CellRect) -> pa.BooleanArray:
-        """Say which rows of a table of state are of queries at home in some cells."""
+    def rows_at_home(self, state: pa.Table, cells: CellRect) -> pa.BooleanArray:
+        """Return which rows of state are of queries at home in some cells."""
         row, column = np.divmod(state.column("home").to_numpy(), self.grid.columns)
         inside = (column >= cells.col_start) & (column < cells.col_stop)
         return pa.array(inside & (row >= cells.row_start) & (row < cells.row_stop))
 
-    def homes(self, home: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the partitions of some homes."""
+    def home_partitions(self, home: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the partitions of home cells."""
         row, column = np.divmod(home, self.grid.columns)
         return self.index.partition_of(column, row)
 
     @cached_property
-    def window_begins(self) -> int:
-        """A time before which nothing is in the window of recent points, nor will be."""
-        assert self.briefing.window is not None
-        kept = self.briefing.epoch.manifest.blocks.values()
-        blocks = [block for some in kept for block in some]
-        return self.briefing.window.start(self.briefing.now, blocks).at_least
-
-    def queries_under(self, cells: CellRect) -> QueryCells:
-        """Return the queries of some cells, clipped to them."""
-        pieces = [
-            Segment(piece.cells.intersection(cells), piece.base, piece.delta)
-            for partition in self.index.overlap(cells)
-            for piece in self.pieces(partition.id)
-            if piece.cells.overlaps(cells)
-        ]
-        return live_queries(pieces, self.grid).cells(self.grid).clipped(cells)
+    def earliest_window_start(self) -> int:
+        """A time before which no point is in the window, nor will be."""
+        if self.input.window is None:
+            raise ValueError("no points are kept")
+        blocks = [block for some in self.epoch.manifest.blocks.values() for block in some]
+        return self.input.window.start(self.input.max_event_time, blocks).at_least
 
 
-def _warm_up() -> None:
-    """Run what is compiled once, so that no executor's first batch looks like more work."""
-    which = np.zeros(1, np.int64)
-    index = build_index(which, np.zeros((1, 4)), None, (0.0, 0.0, 1.0, 1.0))
-    match(np.zeros(1), np.zeros(1), None, which, index)
-    cell = which.astype(np.int32)
-    Statistics(CellRect(0, 0, 1, 1)).collect_points(cell, cell, np.zeros(1))
+def arrow_task(
+    function: TaskFunction, task_input: bytes, outputs: Accumulator[list[TaskOutput]]
+) -> ArrowTask:
+    """Return a task function as ``mapInArrow`` takes it; ``task_input`` is pickled."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spark = TaskContext.get()
+        number = spark.partitionId() if spark else 0
+        attempt = spark.taskAttemptId() if spark else 0
+        context = open_context(task_input).for_task(
+            number, attempt, lambda output: outputs.add([output])
+        )
+        yield from function(context, batches)
+
+    return task
 
 
-_desks: dict[str, tuple[bytes, Desk]] = {}
+_contexts: dict[str, tuple[bytes, BatchContext]] = {}
 _frozen = False
 
 
-def desk(briefing: bytes) -> Desk:
-    """Return what a task with this (pickled) briefing works with.
-
-    Worker processes serve one run as a rule; one desk is kept for each checkpoint.
-    """
+def open_context(task_input: bytes) -> BatchContext:
+    """Return the context for a pickled input; one is kept for each checkpoint."""
     global _frozen
     if not _frozen:
         _warm_up()
@@ -201,11 +242,24 @@ def desk(briefing: bytes) -> Desk:
         gc.collect()
         gc.freeze()
         _frozen = True
-    for packed, kept in _desks.values():
-        if packed == briefing:
-            return kept
-    opened: Briefing = pickle.loads(briefing)
+    for pickled, context in _contexts.values():
+        if pickled == task_input:
+            return context
+    opened: TaskInput = pickle.loads(task_input)
     root = opened.files.root
-    former = _desks.get(root)
-    _desks[root] = (briefing, Desk(opened, former[1] if former else None))
-    return _desks[root][1]
+    previous = _contexts.get(root)
+    _contexts[root] = (task_input, BatchContext(opened, previous[1] if previous else None))
+    return _contexts[root][1]
+
+
+def _warm_up() -> None:
+    """Run the compiled kernels once, so that no executor's first batch looks like more work."""
+    rows = np.zeros(1, np.int64)
+    index = build_index(rows, np.zeros((1, 4)), None, (0.0, 0.0, 1.0, 1.0))
+    match(np.zeros(1), np.zeros(1), None, rows, index)
+    cell = rows.astype(np.int32)
+    Statistics(CellRect(0, 0, 1, 1)).collect_points(cell, cell, np.zeros(1))
+
+
+def _ignore(output: TaskOutput) -> None:
+    """Take an output that nobody asked for, outside Spark."""

@@ -1,9 +1,8 @@
-"""Execute: one task for each executor; it matches its points and minds its load.
+"""Execute: matches the points of an executor against the queries of their partitions.
 
-Owns the task of an executor m. It takes the parcels of m, matches the points against the
-queries of their partitions, and lets m's load-balancing unit collect statistics and answer the
-Coordinator. What the unit knows lies in a file between batches, because the next batch's task
-may run anywhere; losing it costs one less informed round.
+Runs in a task for each executor and batch; a sink that reads results twice runs it twice, with the
+same results. Statistics of the load are collected on the way and lie in files between batches,
+because the task of the next batch may run anywhere.
 """
 
 from __future__ import annotations
@@ -11,76 +10,57 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark import Accumulator
-from pyspark.sql import DataFrame
 
 from sparkswarm.apps.application import Pairs
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.index.match import Matches, match
-from sparkswarm.policies.agent import Balance, Said
+from sparkswarm.observe.progress import Counts
+from sparkswarm.policies import Agent, AgentContext, make_policy
 from sparkswarm.protocol.global_index import RoutedPoints
-from sparkswarm.spark.task_input import ExecutorReport, Report
-from sparkswarm.spark.tasks.blocks import Keeper
-from sparkswarm.spark.tasks.context import Desk, desk
-from sparkswarm.spark.tasks.packing import Task, from_bytes
-from sparkswarm.spark.tasks.route import CHUNK, grouped
-from sparkswarm.spark.tasks.state import deal_partials
-from sparkswarm.spark.wanted import Returned, Wanted
+from sparkswarm.spark.task_output import TaskOutput, TaskStage, Written
+from sparkswarm.spark.tasks.blocks import BlockWriter
+from sparkswarm.spark.tasks.packing import group_rows, unpack_rows
+from sparkswarm.spark.tasks.state import route_partial_state
 from sparkswarm.store.queries import ID, TIME, X, Y
 
-LOT = 24 * CHUNK
-"""Bytes of parcels taken together: about so many points."""
+if TYPE_CHECKING:
+    from sparkswarm.spark.tasks.context import BatchContext
 
-MOST_MATCHES = 8_000_000
-"""Matches in one lot of results, more or less: 64 MB."""
+CHUNK_ROWS = 131_072
+"""Points matched at once: few enough to stay in the cache."""
 
+CHUNK_BYTES = 24 * CHUNK_ROWS
+"""Bytes of packed points taken together: about a chunk."""
 
-def execute(
-    routed: DataFrame, briefing: bytes, reports: Accumulator[list[Report]], wanted: Wanted
-) -> DataFrame:
-    """Return the results of a batch: one row for each point that a query matches.
-
-    Parameters
-    ----------
-    routed
-        Parcels of points, those of an executor together.
-    briefing
-        The briefing, pickled.
-    reports
-        Where the executors say what they did.
-    wanted
-        What to return.
-    """
-    # No column is left out or renamed on the way: Spark would copy every parcel for it.
-    return routed.mapInArrow(_task(briefing, reports, wanted), wanted.fields)
+MATCHES_PER_BATCH = 8_000_000
+"""Approximate number of matches in one record batch of results: 64 MB."""
 
 
-def _task(briefing: bytes, reports: Accumulator[list[Report]], wanted: Wanted) -> Task:
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        work: _Work | None = None
-        for executor, points in _lots(batches):
-            work = work or _Work(desk(briefing), executor, Returned(wanted))
-            if points is not None:
-                yield from work.match(points)
-        if work:
-            if wanted.partials:
-                yield work.partials()
-            reports.add([work.report()])
-
-    return task
+def execute_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Match the packed points of one executor."""
+    matcher: Matcher | None = None
+    for executor, points in point_chunks(batches):
+        matcher = matcher or Matcher(ctx, executor)
+        if points is not None:
+            yield from matcher.match(points)
+    if matcher:
+        if ctx.input.output_schema.partial_state:
+            yield matcher.partial_state()
+        ctx.collect(matcher.close())
 
 
-def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table | None]]:
-    """Yield points in lots of a good size, and whose they are; at least one lot, empty or not.
+def point_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table | None]]:
+    """Yield an executor's points in large tables; at least one, None where it has no points.
 
-    An executor knows itself by its parcels alone: the number of its task is another where a
-    sink puts these results together with something else.
+    The executor's number comes from its rows: the number of its task is another where a sink
+    puts these results together with something else.
     """
     waiting: list[pa.Buffer] = []
     executor = -1
@@ -91,154 +71,217 @@ def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table | N
         for value in batch.column("rows").drop_null():
             waiting.append(value.as_buffer())
             size += waiting[-1].size
-            if size >= LOT:
-                yield executor, from_bytes(waiting)
+            if size >= CHUNK_BYTES:
+                yield executor, unpack_rows(waiting)
                 waiting, size = [], 0
     if executor >= 0:
-        yield executor, from_bytes(waiting) if waiting else None
+        yield executor, unpack_rows(waiting) if waiting else None
 
 
-class _Known:
-    """Points as the application knows them, those of a piece together.
+class PointChunk(NamedTuple):
+    """Points that are matched together.
 
-    So it is given no more points than it is asked about, however many pieces there are.
+    Attributes
+    ----------
+    points
+        The points.
+    x, y, time
+        Their coordinates and event times; ``time`` is empty where points have none.
+    routed
+        Their cells and partitions.
+    """
+
+    points: pa.Table
+    x: npt.NDArray[np.float64]
+    y: npt.NDArray[np.float64]
+    time: npt.NDArray[np.int64]
+    routed: RoutedPoints
+
+
+class SegmentRun(NamedTuple):
+    """Points of a chunk that lie in one segment: a range of the chunk's order."""
+
+    partition_id: int
+    segment: int
+    low: int
+    high: int
+
+
+class PointView:
+    """Points as the application sees them, those of a segment together.
+
+    So it is given no more points than it is asked about, however many segments there are.
     """
 
     def __init__(
-        self, application: BoundApplication | None, points: pa.Table, order: npt.NDArray[np.int64]
+        self, application: BoundApplication, points: pa.Table, order: npt.NDArray[np.int64]
     ) -> None:
         self._application = application
         self._points = points
         self._order = order.copy()
 
-    def of(
-        self, which: npt.NDArray[np.int64], low: int, high: int
+    def between(
+        self, low: int, high: int, rows: npt.NDArray[np.int64]
     ) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-        """Return the points from ``low`` to ``high`` of the order, and where some are in them."""
-        return self._table.slice(low, high - low), self._place[which] - low
+        """Return the points of a range of the order, and the positions of ``rows`` in it."""
+        return self._table.slice(low, high - low), self._position[rows] - low
 
     @cached_property
     def _table(self) -> pa.Table:
-        assert self._application is not None
         chosen = self._application.points(self._points)
         return chosen.take(pa.array(self._order)).combine_chunks()
 
     @cached_property
-    def _place(self) -> npt.NDArray[np.int64]:
-        place = np.empty(self._points.num_rows, np.int64)
-        place[self._order] = np.arange(len(self._order))
-        return place
+    def _position(self) -> npt.NDArray[np.int64]:
+        position = np.empty(self._points.num_rows, np.int64)
+        position[self._order] = np.arange(len(self._order))
+        return position
 
 
-class _Work:
-    """What one executor does in one batch."""
+class Matcher:
+    """Matches the points of one executor in one batch: tables of points in, results out."""
 
-    def __init__(self, at: Desk, executor: int, form: Returned) -> None:
-        self._at = at
+    def __init__(self, ctx: BatchContext, executor: int) -> None:
+        self._ctx = ctx
         self._executor = executor
-        self._form = form
-        began = time.thread_time()
-        self._balance = Balance(at, executor) if at.briefing.control else None
-        self._keeper: Keeper | None = None
-        if at.briefing.window is not None:
-            self._keeper = Keeper(at, executor, form.wanted.names)
+        self._schema = ctx.input.output_schema
+        results = self._schema.results
+        self._result_types = [] if results is None else [field.type for field in results]
+        started = time.thread_time()
+        self._agent = _agent(ctx, executor) if ctx.input.control is not None else None
+        self._blocks = BlockWriter(ctx, executor) if ctx.input.window is not None else None
         self._collected: list[pa.Table] = []
         self._points = self._matches = self._checks = 0
-        self._loads: Counter[int] = Counter()
-        self._clock = 0
-        self._size = CHUNK
-        self._busy = time.thread_time() - began
+        self._points_by_partition: Counter[int] = Counter()
+        self._max_event_time = 0
+        self._chunk_rows = CHUNK_ROWS
+        self._busy_s = time.thread_time() - started
 
     def match(self, points: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Yield the results of some points."""
+        """Yield the results of a table of points."""
         points = points.combine_chunks()
         start = 0
         while start < points.num_rows:
-            began = time.thread_time()
-            some = points.slice(start, self._size)
-            start += some.num_rows
-            results = self._match(some)
-            self._busy += time.thread_time() - began
+            started = time.thread_time()
+            chunk = points.slice(start, self._chunk_rows)
+            start += chunk.num_rows
+            results = self._match_chunk(self._chunk(chunk))
+            self._busy_s += time.thread_time() - started
             if results is not None:
                 yield results
 
-    def _match(self, points: pa.Table) -> pa.RecordBatch | None:
-        at = self._at
+    def _chunk(self, points: pa.Table) -> PointChunk:
         x, y = points.column(X).to_numpy(), points.column(Y).to_numpy()
         has_time = TIME in points.column_names
-        when = points.column(TIME).to_numpy() if has_time else np.empty(0, np.int64)
-        if len(when):
-            self._clock = max(self._clock, int(when.max()))
-        elif self._keeper:
-            self._clock = at.briefing.epoch.clock
-        routed = at.index.route(x, y)
-        plan = at.briefing.epoch.plan
-        order, starts = grouped(at.slot_of[routed.partition], len(plan.partitions))
+        times = points.column(TIME).to_numpy() if has_time else np.empty(0, np.int64)
+        if len(times):
+            self._max_event_time = max(self._max_event_time, int(times.max()))
+        elif self._blocks:
+            self._max_event_time = self._ctx.epoch.clock
+        return PointChunk(points, x, y, times, self._ctx.index.route(x, y))
+
+    def _match_chunk(self, chunk: PointChunk) -> pa.RecordBatch | None:
+        ctx, points, routed = self._ctx, chunk.points, chunk.routed
+        partitions = ctx.plan.partitions
+        order, starts = group_rows(ctx.slot_of[routed.partition], len(partitions))
         runs = [
-            (partition.id, number, low + begin, low + end)
-            for slot, partition in enumerate(plan.partitions)
-            for low, high in [(int(starts[slot]), int(starts[slot + 1]))]
-            if low < high
-            for number, begin, end in self._by_piece(partition.id, routed, order[low:high])
+            run
+            for slot, partition in enumerate(partitions)
+            for run in self._runs(partition.id, routed, order, starts[slot], starts[slot + 1])
         ]
-        known = _Known(at.briefing.application, points, order)
+        application = ctx.input.application
+        view = PointView(application, points, order) if application else None
         counts = np.empty(len(order), np.int32)
         checks = np.empty(len(order), np.float64)
         found: list[npt.NDArray[np.int64]] = []
-        for partition_id, number, low, high in runs:
-            matches = self._match_piece(partition_id, number, x, y, when, order, low, high, known)
-            order[low:high] = matches.points
-            counts[low:high] = matches.counts
-            checks[low:high] = matches.checks
+        for run in runs:
+            matches = self._match_segment(run, chunk, order, view)
+            order[run.low : run.high] = matches.points
+            counts[run.low : run.high] = matches.counts
+            checks[run.low : run.high] = matches.checks
             found.append(matches.ids)
-        for slot, partition in enumerate(plan.partitions):
-            which = order[starts[slot] : starts[slot + 1]]
-            if not len(which):
+        for slot, partition in enumerate(partitions):
+            rows = order[starts[slot] : starts[slot + 1]]
+            if not len(rows):
                 continue
-            self._loads[partition.id] += len(which)
-            if self._keeper:
-                self._keeper.add(partition.id, points, which)
-            if self._balance:
+            self._points_by_partition[partition.id] += len(rows)
+            if self._blocks:
+                self._blocks.add(partition.id, points, rows)
+            if self._agent:
                 here = checks[starts[slot] : starts[slot + 1]]
-                self._balance.collect(partition.id, routed.column[which], routed.row[which], here)
+                self._agent.collect(partition.id, routed.column[rows], routed.row[rows], here)
         ids = np.concatenate(found) if found else np.empty(0, np.int64)
         self._points += len(order)
         self._matches += len(ids)
         self._checks += int(checks.sum())
-        self._size = max(256, min(CHUNK, len(order) * MOST_MATCHES // max(len(ids), 1)))
-        return self._results(points, order, counts, ids)
+        fitting = len(order) * MATCHES_PER_BATCH // max(len(ids), 1)
+        self._chunk_rows = max(256, min(CHUNK_ROWS, fitting))
+        return self.results(points, order, counts, ids)
 
-    def _match_piece(
-        self, partition_id: int, number: int,
-        x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], when: npt.NDArray[np.int64],
-        order: npt.NDArray[np.int64], low: int, high: int, known: _Known,
-    ) -> Matches:  # fmt: skip
-        """Match points against the queries of one piece; the application has the last word."""
-        at, which = self._at, order[low:high]
-        piece = at.pieces(partition_id)[number]
-        base, delta = piece.base.index, piece.delta.index
-        dead, now = at.dead(partition_id, number), at.briefing.epoch.clock
-        application = at.briefing.application
-        built = at.built(application, partition_id, number) if application else (None, None)
-        if application is None or all(made is None for made in built):
-            return match(x, y, when, which, base, dead, delta, now)
-        base_places, delta_places = at.places(partition_id, number)
-        found = match(x, y, when, which, base_places, dead, delta_places, now)
+    def _runs(
+        self,
+        partition_id: int,
+        routed: RoutedPoints,
+        order: npt.NDArray[np.int64],
+        low: int,
+        high: int,
+    ) -> Iterator[SegmentRun]:
+        """Put a partition's points in the order of its segments; yield each segment's run."""
+        if low == high:
+            return
+        segments = self._ctx.segments(partition_id)
+        if len(segments) == 1:
+            yield SegmentRun(partition_id, 0, int(low), int(high))
+            return
+        rows = order[low:high]
+        column, row = routed.column[rows], routed.row[rows]
+        segment_of = np.full(len(rows), -1, np.int32)
+        for i, segment in enumerate(segments):
+            c = segment.cells
+            inside = (column >= c.col_start) & (column < c.col_stop)
+            segment_of[inside & (row >= c.row_start) & (row < c.row_stop)] = i
+        within, cuts = group_rows(segment_of, len(segments))
+        rows[:] = rows[within]
+        for i in range(len(segments)):
+            if cuts[i] < cuts[i + 1]:
+                yield SegmentRun(partition_id, i, int(low + cuts[i]), int(low + cuts[i + 1]))
+
+    def _match_segment(
+        self,
+        run: SegmentRun,
+        chunk: PointChunk,
+        order: npt.NDArray[np.int64],
+        view: PointView | None,
+    ) -> Matches:
+        """Match points against the queries of one segment; the application has the last word."""
+        ctx, rows = self._ctx, order[run.low : run.high]
+        x, y, times = chunk.x, chunk.y, chunk.time
+        segment = ctx.segments(run.partition_id)[run.segment]
+        base, delta = segment.base.index, segment.delta.index
+        removed, now = ctx.removed(run.partition_id, run.segment), ctx.epoch.clock
+        application = ctx.input.application
+        built: tuple[Any, Any] = (None, None)
+        if application is not None:
+            built = ctx.built(application, run.partition_id, run.segment)
+        if application is None or view is None or all(made is None for made in built):
+            return match(x, y, times, rows, base, removed, delta, now)
+        base_places, delta_places = ctx.places(run.partition_id, run.segment)
+        found = match(x, y, times, rows, base_places, removed, delta_places, now)
         border = len(base.ids)
         stateful = application.stateful
         keep = np.ones(len(found.ids), dtype=bool)
         pair = np.repeat(np.arange(len(found.points)), found.counts)
-        points, place = known.of(found.points, low, high)
+        points, position = view.between(run.low, run.high, found.points)
         for made, first, here in zip(
             built, (0, border), (found.ids < border, found.ids >= border), strict=True
         ):
             if made is not None and here.any():
-                pairs = Pairs(place[pair[here]], found.ids[here] - first)
+                pairs = Pairs(position[pair[here]], found.ids[here] - first)
                 matches = application.match(made, points, pairs)
                 if stateful:
-                    kept = matches & stateful.collects(made)[pairs.queries]
-                    self._collect(application, made, points, pairs, kept)
-                    matches &= ~kept
+                    collected = matches & stateful.collects(made)[pairs.queries]
+                    self._collect(application, made, points, pairs, collected)
+                    matches &= ~collected
                 keep[here] = matches
         counts = np.bincount(pair[keep], minlength=len(found.points)).astype(np.int32)
         places = found.ids[keep]
@@ -248,67 +291,79 @@ class _Work:
         return Matches(found.points, counts, found.checks, ids)
 
     def _collect(
-        self, application: BoundApplication, made: Any, points: pa.Table, pairs: Pairs,
-        which: npt.NDArray[np.bool_],
-    ) -> None:  # fmt: skip
-        """Take in the pairs that add to the state of their queries."""
-        if which.any():
-            chosen = Pairs(pairs.points[which], pairs.queries[which])
-            self._collected.append(application.collect(made, points, chosen))
-            self._matches += len(chosen.points)
+        self,
+        application: BoundApplication,
+        made: Any,
+        points: pa.Table,
+        pairs: Pairs,
+        chosen: npt.NDArray[np.bool_],
+    ) -> None:
+        """Collect the pairs that add to the state of their queries."""
+        if chosen.any():
+            some = Pairs(pairs.points[chosen], pairs.queries[chosen])
+            self._collected.append(application.collect(made, points, some))
+            self._matches += len(some.points)
 
-    def partials(self) -> pa.RecordBatch:
-        """Return what was added to the state of queries, for the executors that keep it."""
-        began = time.thread_time()
-        parcels = self._form.of_parcels(deal_partials(self._at, self._collected, self._executor))
-        self._busy += time.thread_time() - began
-        return parcels
-
-    def _by_piece(
-        self, partition_id: int, routed: RoutedPoints, which: npt.NDArray[np.int64]
-    ) -> Iterator[tuple[int, int, int]]:
-        """Put a partition's points in the order of its pieces; yield each piece's run."""
-        pieces = self._at.pieces(partition_id)
-        if len(pieces) == 1:
-            yield 0, 0, len(which)
-            return
-        column, row = routed.column[which], routed.row[which]
-        piece_of = np.full(len(which), -1, np.int32)
-        for i, piece in enumerate(pieces):
-            c = piece.cells
-            inside = (column >= c.col_start) & (column < c.col_stop)
-            piece_of[inside & (row >= c.row_start) & (row < c.row_stop)] = i
-        within, cuts = grouped(piece_of, len(pieces))
-        which[:] = which[within]
-        for i in range(len(pieces)):
-            if cuts[i] < cuts[i + 1]:
-                yield i, int(cuts[i]), int(cuts[i + 1])
-
-    def _results(
+    def results(
         self,
         points: pa.Table,
         order: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
         ids: npt.NDArray[np.int64],
     ) -> pa.RecordBatch | None:
-        """Return one row for each point that has matches; None where nobody wants them."""
-        if self._form.wanted.schema is None:
+        """Return a row for each point that has matches; None where nobody reads results."""
+        if self._schema.results is None:
             return None
         some = counts > 0
-        matched = points.select([ID, *self._form.wanted.keep]).take(pa.array(order[some]))
+        matched = points.select([ID, *self._schema.include]).take(pa.array(order[some]))
         offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts[some], dtype=np.int32)])
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids))
-        columns = [column.combine_chunks() for column in matched.columns]
-        return self._form.of_results([*columns, lists])
+        columns = [*(column.combine_chunks() for column in matched.columns), lists]
+        self._result_types = [column.type for column in columns]
+        return self._schema.result_rows(columns)
 
-    def report(self) -> ExecutorReport:
-        """Close the batch for this executor and say what it did."""
-        began = time.thread_time()
-        said = self._balance.close() if self._balance else Said()
-        blocks = self._keeper.close() if self._keeper else ()
-        self._busy += time.thread_time() - began
-        return ExecutorReport(
-            self._at.briefing.epoch.batch, self._executor,
-            self._points, self._matches, self._checks, self._busy, self._clock,
-            said.messages, said.parcels, said.state, dict(self._loads), blocks,
-        )  # fmt: skip
+    def partial_state(self) -> pa.RecordBatch:
+        """Return additions to the state of queries, packed for the executors that keep it."""
+        started = time.thread_time()
+        rows = route_partial_state(self._ctx, self._collected, self._executor)
+        result = self._schema.packed_rows(rows, self._result_types)
+        self._busy_s += time.thread_time() - started
+        return result
+
+    def close(self) -> TaskOutput:
+        """End the batch for this executor; return what the driver must know."""
+        started = time.thread_time()
+        agent = self._agent.close() if self._agent else None
+        blocks = self._blocks.close() if self._blocks else ()
+        self._busy_s += time.thread_time() - started
+        if agent is not None:
+            agent = replace(agent, points=self._points, checks=self._checks, busy_s=self._busy_s)
+        return TaskOutput(
+            batch=self._ctx.epoch.batch,
+            stage=TaskStage.EXECUTE,
+            task=self._executor,
+            # Points are counted by the route tasks, which check them.
+            counts=Counts(matches=self._matches, checks=self._checks),
+            written=Written(blocks=blocks),
+            points_by_partition=dict(self._points_by_partition),
+            points=self._points,
+            busy_s=self._busy_s,
+            max_event_time=self._max_event_time,
+            agent=agent,
+        )
+
+
+def _agent(ctx: BatchContext, executor: int) -> Agent | None:
+    """Return the policy's agent of an executor."""
+    return make_policy(ctx.input.config.policy).agent(
+        AgentContext(
+            executor=executor,
+            plan=ctx.plan,
+            config=ctx.input.config,
+            control=ctx.input.control,
+            files=ctx.input.files,
+            file_name=ctx.file_name,
+            queries_in=ctx.queries_in,
+            query_changes=ctx.input.query_changes,
+        )
+    )

@@ -1,49 +1,40 @@
 """Operations: registering, updating and unregistering queries, stored before points meet them.
 
-Owns the job that applies a batch's operations in two steps. First by id: the task of a ledger
-bucket refuses what makes no sense and works out what each partition must take out and put in.
-Then by place: a task for each executor writes new segments of the partitions concerned. The
-driver learns the names of the files, nothing else.
+A batch's operations take three steps. As they are read they are checked (``check_operations``, in
+the route task). By id, the task of a ledger bucket rejects what makes no sense and works out what
+each partition must remove and add (``settle_task``). By place, a task for each executor with
+changes writes new segments (``write_task``). The driver learns the names of the files. A task that
+runs again writes other files with the same content; the manifest names one of them.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import Accumulator
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 
-from sparkswarm.geometry import CellRect, Fault
+from sparkswarm.geometry import Fault
+from sparkswarm.observe.progress import Counts
 from sparkswarm.protocol.partition import Partition
-from sparkswarm.spark.columns import boxes_of, details_of
-from sparkswarm.spark.task_input import LedgerReport, Report
-from sparkswarm.spark.tasks.answers import deal_asks
-from sparkswarm.spark.tasks.context import Desk, desk
+from sparkswarm.spark.columns import OPERATIONS
+from sparkswarm.spark.task_output import OutputKind, TaskOutput, TaskStage, Written
+from sparkswarm.spark.tasks.answers import boxes_of, details_of, route_snapshots
 from sparkswarm.spark.tasks.packing import (
-    COUNT,
-    EFFECT,
-    OPERATION,
-    PARCELS,
-    RANGE,
-    SAID,
-    Parcel,
-    Task,
-    from_bytes,
+    PackedRows,
+    RowKind,
     nulls,
-    parcels,
-    to_bytes,
+    pack_rows,
+    packed,
+    unpack_rows,
 )
-from sparkswarm.store import ledger as ledgers
 from sparkswarm.store.files import FileRef, Folder
-from sparkswarm.store.ledger import Bucket, LedgerFault, bucket_of
-from sparkswarm.store.manifest import Manifest, SegmentFiles, SegmentRef, StateRef
+from sparkswarm.store.ledger import Bucket, LedgerFault, apply_operations, bucket_of
+from sparkswarm.store.manifest import SegmentFiles, SegmentRef, StateRef
 from sparkswarm.store.quarantine import (
     BACKWARDS,
     DUPLICATE_ID,
@@ -70,78 +61,93 @@ from sparkswarm.store.queries import (
 from sparkswarm.store.segments import Base, apply_changes
 from sparkswarm.store.statistics import QueryChanges
 
+if TYPE_CHECKING:
+    from sparkswarm.spark.tasks.context import BatchContext
+
 NAMES = {name: name for name in (*OPERATION_COLUMNS, DETAILS)}
 CODES = {"register": Op.REGISTER, "update": Op.UPDATE, "unregister": Op.UNREGISTER}
-ASKS = {"range": RANGE, "count": COUNT}
-"""The words for snapshot queries, which are no operations, though they come among them."""
-
-WRITTEN = "what STRING, number BIGINT, value STRING"
-LEDGER, PARTITION, STATE, NEWS = "ledger", "partition", "state", "news"
-"""What the job says it has written."""
+SNAPSHOTS = {"range": RowKind.RANGE, "count": RowKind.COUNT}
+"""The snapshot queries, which come among operations."""
 
 # -- as they are read ------------------------------------------------------------------------
 
 
-class Dealt(NamedTuple):
-    """How many operations and snapshot queries are good, and the parcels with them."""
+def pack_operations(task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pack the operations of an input partition, numbered in the order in which they are read."""
+    first = task << 40
+    for batch in batches:
+        if batch.num_rows:
+            if batch.column("order").null_count == batch.num_rows:
+                order = pa.array(range(first, first + batch.num_rows), pa.int64())
+                position = batch.schema.get_field_index("order")
+                batch = batch.set_column(position, batch.schema.field(position), order)
+                first += batch.num_rows
+            yield pa.record_batch({OPERATIONS: pa.array([pack_rows(batch)], pa.binary())})
 
-    operations: int
-    asks: int
-    parcels: list[Parcel]
+
+class CheckedOperations(NamedTuple):
+    """Valid operations and snapshot queries: how many, and packed for those who serve them."""
+
+    counts: Counts
+    rows: list[PackedRows]
 
 
-def deal_operations(at: Desk, rows: pa.Table, quarantine: Quarantine) -> Dealt:
-    """Check operations and snapshot queries; return parcels for those who serve them."""
+def check_operations(
+    ctx: BatchContext, rows: pa.Table, quarantine: Quarantine
+) -> CheckedOperations:
+    """Check operations and snapshot queries; pack the valid ones for those who serve them."""
     rows = rows.combine_chunks()
     words = pc.fill_null(rows.column("op"), "").to_numpy(zero_copy_only=False)
     op = np.full(rows.num_rows, -1, dtype=np.int8)
     for word, code in CODES.items():
         op[words == word] = code
-    is_ask = np.isin(words, list(ASKS))
+    is_snapshot = np.isin(words, list(SNAPSHOTS))
     boxes = boxes_of(rows)
-    placed = at.grid.place_queries(*np.ascontiguousarray(boxes.T))
-    has_box = is_ask | (op != Op.UNREGISTER)
+    cells = ctx.grid.place_queries(*np.ascontiguousarray(boxes.T))
+    has_box = is_snapshot | (op != Op.UNREGISTER)
     null_id, null_value = nulls(rows, "id"), np.zeros(rows.num_rows, dtype=bool)
     for edge in EDGES:
         null_value |= nulls(rows, edge)
     reasons = first_reason(
         rows.num_rows,
         [
-            (~is_ask & (op < 0), UNKNOWN_OP),
-            (is_ask & (at.briefing.window is None), NOTHING_KEPT),
-            (is_ask & (not at.briefing.answers), NO_SINK),
+            (~is_snapshot & (op < 0), UNKNOWN_OP),
+            (is_snapshot & (ctx.input.window is None), NOTHING_KEPT),
+            (is_snapshot & (OutputKind.ANSWERS not in ctx.input.outputs), NO_SINK),
             (null_id, NULL_ID),
             (has_box & null_value, NULL_VALUE),
-            *((has_box & (placed.fault == f), FAULT_REASONS[f]) for f in Fault if f),
-            (is_ask & _backwards(rows), BACKWARDS),
+            *((has_box & (cells.fault == f), FAULT_REASONS[f]) for f in Fault if f),
+            (is_snapshot & _since_after_until(rows), BACKWARDS),
         ],
     )
-    application = at.briefing.application
+    application = ctx.input.application
     if application:
-        asked = np.flatnonzero((reasons == None) & has_box)  # noqa: E711 (elementwise)
-        some = rows.take(pa.array(asked)).set_column(0, "op", pa.array(op[asked]))
+        valid = np.flatnonzero((reasons == None) & has_box)  # noqa: E711 (elementwise)
+        some = rows.take(pa.array(valid)).set_column(0, "op", pa.array(op[valid]))
         queries = _operations(some).queries
-        reasons[asked] = application.rejections(queries)
-        asks = np.flatnonzero(is_ask[asked] & (reasons[asked] == None))  # noqa: E711
-        reasons[asked[asks]] = application.snapshot_rejections(queries.take(asks), at.grid)
+        reasons[valid] = application.rejections(queries)
+        asks = np.flatnonzero(is_snapshot[valid] & (reasons[valid] == None))  # noqa: E711
+        reasons[valid[asks]] = application.snapshot_rejections(queries.take(asks), ctx.grid)
     bad = np.flatnonzero(reasons != None)  # noqa: E711
     if len(bad):
         quarantine.add(QUERY, rows.take(pa.array(bad)), NAMES, reasons[bad])
     good = reasons == None  # noqa: E711
-    dealt: list[Parcel] = []
-    for word, kind in ASKS.items():
-        asked = np.flatnonzero(good & (words == word))
-        if len(asked):
-            dealt += deal_asks(at, kind, rows.take(pa.array(asked)))
-    chosen = np.flatnonzero(good & ~is_ask)
+    out: list[PackedRows] = []
+    for word, kind in SNAPSHOTS.items():
+        chosen = np.flatnonzero(good & (words == word))
+        if len(chosen):
+            out += route_snapshots(ctx, kind, rows.take(pa.array(chosen)))
+    chosen = np.flatnonzero(good & ~is_snapshot)
     rows = rows.take(pa.array(chosen)).set_column(0, "op", pa.array(op[chosen]))
-    bucket = bucket_of(rows.column("id").to_numpy(), len(at.briefing.epoch.manifest.ledger))
+    bucket = bucket_of(rows.column("id").to_numpy(), len(ctx.epoch.manifest.ledger))
     for b in np.unique(bucket):
-        dealt.append((OPERATION, int(b), to_bytes(rows.filter(pa.array(bucket == b)))))
-    return Dealt(len(chosen), int((good & is_ask).sum()), dealt)
+        some = rows.filter(pa.array(bucket == b))
+        out.append((RowKind.OPERATIONS, int(b), pack_rows(some)))
+    snapshots = int((good & is_snapshot).sum())
+    return CheckedOperations(Counts(operations=len(chosen), snapshot_queries=snapshots), out)
 
 
-def _backwards(rows: pa.Table) -> npt.NDArray[np.bool_]:
+def _since_after_until(rows: pa.Table) -> npt.NDArray[np.bool_]:
     backwards = pc.greater(rows.column("since"), rows.column("until"))
     return pc.fill_null(backwards, False).to_numpy(zero_copy_only=False)
 
@@ -153,219 +159,181 @@ def _operations(rows: pa.Table) -> Operations:
     return Operations(rows.column("op").to_numpy(), queries, order)
 
 
-# -- the job ---------------------------------------------------------------------------------
+# -- by id -----------------------------------------------------------------------------------
 
 
-def apply_operations(
-    operations: DataFrame, briefing: bytes, manifest: Manifest, executors: int,
-    reports: Accumulator[list[Report]],
-) -> tuple[Manifest, tuple[FileRef, ...]]:  # fmt: skip
-    """Apply the operations of a batch, given as parcels for the buckets.
-
-    Returns
-    -------
-    The manifest that includes them, and files with what changed, for the statistics.
-    """
-    effects = operations.select("target", "rows").mapInArrow(
-        _settle_task(briefing, reports), PARCELS
+def settle_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Apply the operations of a ledger bucket; yield what partitions must remove and add."""
+    received = [batch for batch in batches if batch.num_rows]
+    if not received:
+        return
+    number = received[0].column("target")[0].as_py()
+    table = unpack_rows(v.as_buffer() for batch in received for v in batch.column("rows"))
+    operations = _operations(table.combine_chunks())
+    files = ctx.epoch.manifest.ledger[number]
+    settled = apply_operations(
+        _bucket(ctx, files.base),
+        _bucket(ctx, files.delta),
+        operations,
+        ctx.epoch.clock,
+        ctx.input.purge_before,
     )
-    written = (
-        effects.repartitionById(executors, F.col("target"))
-        .mapInArrow(_write_task(briefing), WRITTEN)
-        .collect()
+    bad = np.flatnonzero(settled.fault)
+    quarantine = Quarantine(ctx.input.files, ctx.epoch.batch, f"ledger-{number}")
+    if len(bad):
+        why = {LedgerFault.DUPLICATE: DUPLICATE_ID, LedgerFault.UNKNOWN: UNKNOWN_ID}
+        reasons = np.array([why[LedgerFault(f)] for f in settled.fault[bad]], dtype=object)
+        words = np.array([code.name.lower() for code in Op])
+        rows = table.take(pa.array(bad))
+        rows = rows.set_column(0, "op", pa.array(words[operations.op[bad]]))
+        quarantine.add(QUERY, rows, NAMES, reasons)
+        quarantine.write()
+    base = files.base
+    if settled.base is not None:
+        base = _write_bucket(ctx, f"b{number}-base", settled.base)
+    delta = _write_bucket(ctx, f"b{number}-delta", settled.delta)
+    ctx.collect(
+        TaskOutput(
+            batch=ctx.epoch.batch,
+            stage=TaskStage.SETTLE,
+            task=number,
+            # The route task counted them as applied.
+            counts=Counts(operations=-len(bad)),
+            written=Written(ledger={number: SegmentFiles(base, delta)}),
+            rejected=quarantine.faults(),
+        )
     )
-    ledger: dict[int, SegmentFiles] = {}
-    partitions: dict[int, SegmentRef] = {}
-    states: dict[int, tuple[StateRef, ...]] = {}
-    news: list[FileRef] = []
-    for what, number, value in written:
-        said = json.loads(value)
-        if what == LEDGER:
-            ledger[number] = _pair(said["base"], said["delta"])
-        elif what == PARTITION:
-            cells = CellRect(*said["cells"])
-            partitions[number] = SegmentRef(cells, _pair(said["base"], said["delta"]))
-        elif what == STATE:
-            states[number] = tuple(
-                StateRef(cells=CellRect(*cells), file=FileRef(*ref), offset=begin, due=due)
-                for cells, ref, begin, due in said
-            )
-        else:
-            news.append(FileRef(*said))
-    if not ledger:
-        return manifest, ()
-    return manifest.with_segments(partitions, ledger, states), tuple(news)
+    yield packed(_partition_changes(ctx, settled.removed, settled.added))
 
 
-def _pair(base: list[Any] | None, delta: list[Any] | None) -> SegmentFiles:
-    return SegmentFiles(FileRef(*base) if base else None, FileRef(*delta) if delta else None)
-
-
-def _ref(ref: FileRef | None) -> list[Any] | None:
-    return [ref.name, ref.rows, ref.size, ref.crc] if ref else None
-
-
-def _settle_task(briefing: bytes, reports: Accumulator[list[Report]]) -> Task:
-    """First step: the task of a ledger bucket."""
-
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        received = [batch for batch in batches if batch.num_rows]
-        if not received:
-            return
-        at = desk(briefing)
-        number = received[0].column("target")[0].as_py()
-        table = from_bytes(v.as_buffer() for batch in received for v in batch.column("rows"))
-        operations = _operations(table.combine_chunks())
-        files = at.briefing.epoch.manifest.ledger[number]
-        settled = ledgers.apply_operations(
-            _bucket(at, files.base), _bucket(at, files.delta),
-            operations, at.briefing.epoch.clock, at.briefing.purge_before,
-        )  # fmt: skip
-        bad = np.flatnonzero(settled.fault)
-        quarantine = Quarantine(at.briefing.files, at.briefing.epoch.batch, f"ledger-{number}")
-        if len(bad):
-            why = {LedgerFault.DUPLICATE: DUPLICATE_ID, LedgerFault.UNKNOWN: UNKNOWN_ID}
-            reasons = np.array([why[LedgerFault(f)] for f in settled.fault[bad]], dtype=object)
-            words = np.array([code.name.lower() for code in Op])
-            rows = table.take(pa.array(bad))
-            rows = rows.set_column(0, "op", pa.array(words[operations.op[bad]]))
-            quarantine.add(QUERY, rows, NAMES, reasons)
-            quarantine.write()
-        batch = at.briefing.epoch.batch
-        reports.add([LedgerReport(batch, number, quarantine.faults())])
-        base = files.base
-        if settled.base is not None:
-            base = _write(at, Folder.LEDGER, f"b{number}-base", settled.base)
-        delta = _write(at, Folder.LEDGER, f"b{number}-delta", settled.delta)
-        said = {"base": _ref(base), "delta": _ref(delta)}
-        yield parcels([(SAID, 0, json.dumps([LEDGER, number, said]).encode())])
-        yield parcels(_effects(at, settled.removed, settled.added))
-
-    return task
-
-
-def _bucket(at: Desk, ref: FileRef | None) -> Bucket:
+def _bucket(ctx: BatchContext, ref: FileRef | None) -> Bucket:
     if ref is None:
         return Bucket.empty()
-    return Bucket.from_bytes(at.briefing.files.mmap(ref))
+    return Bucket.from_bytes(ctx.input.files.mmap(ref))
 
 
-def _write(at: Desk, folder: str, name: str, bucket: Bucket) -> FileRef | None:
+def _write_bucket(ctx: BatchContext, name: str, bucket: Bucket) -> FileRef | None:
     rows = len(bucket.queries.ids)
     if not rows:
         return None
-    return at.briefing.files.write(at.name_file(folder, name), bucket.to_bytes(), rows)
+    name = ctx.file_name(Folder.LEDGER, name)
+    return ctx.input.files.write(name, bucket.to_bytes(), rows)
 
 
-def _effects(at: Desk, removed: Queries, added: Queries) -> Iterator[Parcel]:
-    """Yield what each executor's partitions must take out and put in."""
+def _partition_changes(ctx: BatchContext, removed: Queries, added: Queries) -> Iterator[PackedRows]:
+    """Yield what each executor's partitions must remove and add."""
     queries = Queries.concat([removed, added])
     is_added = np.arange(len(queries.ids)) >= len(removed.ids)
-    start, partition = at.index.overlaps(queries.cells(at.grid))
-    which = np.repeat(np.arange(len(start) - 1), np.diff(start))
-    writer = at.first_owner(partition)
-    chosen = queries.take(which)
+    start, partition = ctx.index.overlaps(queries.cells(ctx.grid))
+    rows = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    writer = ctx.first_owner(partition)
+    chosen = queries.take(rows)
     table = pa.table(
         {
             "partition": partition,
-            "added": is_added[which],
+            "added": is_added[rows],
             "id": chosen.ids,
             **dict(zip(EDGES, map(np.ascontiguousarray, chosen.boxes.T), strict=True)),
             "expires": chosen.expires,
         }
     )
-    application = at.briefing.application
+    application = ctx.input.application
     if application and len(application.query_schema):
-        nothing = pa.nulls(len(chosen.ids), pa.large_binary())
-        details = nothing if chosen.attributes is None else chosen.attributes
-        table = table.append_column(DETAILS, details)
-    for m in np.unique(writer):
-        yield EFFECT, int(m), to_bytes(table.filter(pa.array(writer == m)))
-
-
-def _write_task(briefing: bytes) -> Task:
-    """Second step: the task that writes the segments of an executor's partitions."""
-
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        said: list[tuple[str, int, str]] = []
-        contents = []
-        for batch in batches:
-            columns = (batch.column("kind").to_pylist(), batch.column("rows"))
-            for kind, value in zip(*columns, strict=True):
-                if kind == SAID:
-                    what, number, rest = json.loads(value.as_py())
-                    said.append((what, number, json.dumps(rest)))
-                else:
-                    contents.append(value.as_buffer())
-        if contents:
-            said += _write_partitions(desk(briefing), from_bytes(contents).combine_chunks())
-        what, number, value = zip(*said, strict=True) if said else ((), (), ())
-        yield pa.record_batch(
-            {
-                "what": pa.array(what, pa.string()),
-                "number": pa.array(number, pa.int64()),
-                "value": pa.array(value, pa.string()),
-            }
+        blank = pa.nulls(len(chosen.ids), pa.large_binary())
+        table = table.append_column(
+            DETAILS, blank if chosen.attributes is None else chosen.attributes
         )
+    for m in np.unique(writer):
+        some = table.filter(pa.array(writer == m))
+        yield RowKind.PARTITION_CHANGES, int(m), pack_rows(some)
 
-    return task
+
+# -- by place --------------------------------------------------------------------------------
 
 
-def _write_partitions(at: Desk, effects: pa.Table) -> list[tuple[str, int, str]]:
-    """Write new segments of the partitions that ``effects`` name."""
-    partition = effects.column("partition").to_numpy()
-    is_added = effects.column("added").to_numpy(zero_copy_only=False)
+def write_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write new segments of an executor's partitions; yields no rows."""
+    received = [batch for batch in batches if batch.num_rows]
+    if received:
+        executor = received[0].column("target")[0].as_py()
+        table = unpack_rows(v.as_buffer() for batch in received for v in batch.column("rows"))
+        ctx.collect(
+            TaskOutput(
+                batch=ctx.epoch.batch,
+                stage=TaskStage.WRITE,
+                task=executor,
+                written=write_partitions(ctx, table.combine_chunks()),
+            )
+        )
+    yield from ()
+
+
+def write_partitions(ctx: BatchContext, changes: pa.Table) -> Written:
+    """Write new segments, and state without the queries that changed."""
+    partition = changes.column("partition").to_numpy()
+    is_added = changes.column("added").to_numpy(zero_copy_only=False)
     queries = Queries(
-        effects.column("id").to_numpy(),
-        boxes_of(effects),
-        effects.column("expires").to_numpy(),
-        details_of(effects),
+        changes.column("id").to_numpy(),
+        boxes_of(changes),
+        changes.column("expires").to_numpy(),
+        details_of(changes),
     )
-    by_id = {p.id: p for p in at.briefing.epoch.plan.partitions}
+    by_id = {p.id: p for p in ctx.plan.partitions}
     order = np.argsort(partition, kind="stable")
     ids, starts = np.unique(partition[order], return_index=True)
-    said = []
+    segments: dict[int, SegmentRef] = {}
+    states: dict[int, tuple[StateRef, ...]] = {}
     for key, rows in zip(ids.tolist(), np.split(order, starts[1:]), strict=True):
         removed = queries.ids[rows[~is_added[rows]]]
         added = queries.take(rows[is_added[rows]])
-        said.append(_write_partition(at, by_id[key], removed, added))
-        said += _forget(at, key, np.union1d(removed, added.ids))
-    cells = queries.cells(at.grid)
+        segments[key] = _write_segment(ctx, by_id[key], removed, added)
+        state = _drop_state(ctx, key, np.union1d(removed, added.ids))
+        if state is not None:
+            states[key] = state
+    cells = queries.cells(ctx.grid)
     content = QueryChanges(partition=partition, added=is_added, cells=cells).to_bytes()
-    news = at.briefing.files.write(at.name_file(Folder.SOFT, "news"), content, durable=False)
-    return [*said, (NEWS, 0, json.dumps(_ref(news)))]
+    ref = ctx.input.files.write(ctx.file_name(Folder.SOFT, "news"), content, durable=False)
+    return Written(segments=segments, states=states, query_changes=(ref,))
 
 
-def _write_partition(
-    at: Desk, partition: Partition, removed: npt.NDArray[np.int64], added: Queries
-) -> tuple[str, int, str]:
-    pieces = at.pieces(partition.id)
-    new = apply_changes(pieces, at.grid, partition.cells, removed, added, at.briefing.purge_before)
-    kind = "base" if isinstance(new, Base) else "delta"
-    name = at.name_file(Folder.SEGMENTS, f"p{partition.id}-{kind}")
-    ref = at.briefing.files.write(name, new.to_bytes(), len(new.index.ids))
-    # A delta is one of the only piece's base; a base replaces all pieces.
-    kept = at.briefing.epoch.manifest.partitions[partition.id][0].files.base
-    base, delta = (ref, None) if kind == "base" else (kept, ref)
-    said = {"cells": list(partition.cells), "base": _ref(base), "delta": _ref(delta)}
-    return PARTITION, partition.id, json.dumps(said)
+def _write_segment(
+    ctx: BatchContext, partition: Partition, removed: npt.NDArray[np.int64], added: Queries
+) -> SegmentRef:
+    segments = ctx.segments(partition.id)
+    new = apply_changes(segments, ctx.grid, partition.cells, removed, added, ctx.input.purge_before)
+    is_base = isinstance(new, Base)
+    name = ctx.file_name(Folder.SEGMENTS, f"p{partition.id}-{'base' if is_base else 'delta'}")
+    ref = ctx.input.files.write(name, new.to_bytes(), len(new.index.ids))
+    if is_base:
+        # A base replaces all segments of the partition.
+        return SegmentRef(partition.cells, SegmentFiles(ref, None))
+    base = ctx.epoch.manifest.partitions[partition.id][0].files.base
+    return SegmentRef(partition.cells, SegmentFiles(base, ref))
 
 
-def _forget(at: Desk, partition_id: int, ids: npt.NDArray[np.int64]) -> list[tuple[str, int, str]]:
-    """Drop the state of queries that are no more, or begin anew."""
-    said: list[Any] = []
-    written: list[tuple[int, pa.Table]] = []
-    states = at.briefing.epoch.manifest.states.get(partition_id, ())
-    for state, table in zip(states, at.states(partition_id), strict=True):
-        gone = np.isin(table.column("id").to_numpy(), ids)
-        if not gone.any():
-            said.append([list(state.cells), _ref(state.file), state.offset, state.due])
-        elif not gone.all():
-            written.append((len(said), table.filter(pa.array(~gone))))
-            said.append([list(state.cells), None, 0, state.due])
-    if len(said) == len(states) and not written:
-        return []
-    places = at.write_tables(Folder.STATES, f"p{partition_id}", [table for _, table in written])
-    for (i, _), (ref, begin) in zip(written, places, strict=True):
-        said[i][1:3] = _ref(ref), begin
-    return [(STATE, partition_id, json.dumps(said))]
+def _moved(state: StateRef, file: FileRef, offset: int) -> StateRef:
+    return replace(state, file=file, offset=offset)
+
+
+def _drop_state(
+    ctx: BatchContext, partition_id: int, ids: npt.NDArray[np.int64]
+) -> tuple[StateRef, ...] | None:
+    """Return a partition's state without some queries; None where it has none of theirs."""
+    states = ctx.epoch.manifest.states.get(partition_id, ())
+    tables = ctx.states(partition_id)
+    gone = [np.isin(table.column("id").to_numpy(), ids) for table in tables]
+    if not any(mask.any() for mask in gone):
+        return None
+    rewritten = [
+        table.filter(pa.array(~mask))
+        for table, mask in zip(tables, gone, strict=True)
+        if mask.any() and not mask.all()
+    ]
+    places = iter(ctx.write_tables(Folder.STATES, f"p{partition_id}", rewritten))
+    kept_states: list[StateRef] = []
+    for state, mask in zip(states, gone, strict=True):
+        if not mask.any():
+            kept_states.append(state)
+        elif not mask.all():
+            kept_states.append(_moved(state, *next(places)))
+    return tuple(kept_states)

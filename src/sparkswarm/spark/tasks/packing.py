@@ -1,45 +1,62 @@
-"""Parcels: many rows packed into one value, and who gets them.
+"""Packing: many rows as one value through Spark's shuffle, and who gets them.
 
-Owns the form in which rows go through Spark's shuffle between our own tasks.
+A hundred thousand points packed into one value go through the shuffle many times faster than as a
+hundred thousand rows. Runs in tasks; ``ask`` uses it on the driver.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-PARCELS = "kind TINYINT, target INT, rows BINARY"
-"""What a parcel is to Spark; below, the same to Arrow."""
-SCHEMA = pa.schema([("kind", pa.int8()), ("target", pa.int32()), ("rows", pa.binary())])
+from sparkswarm.compiled import IntArray, LongArray, compiled
 
-POINTS, OPERATION, RANGE, COUNT, EFFECT, SAID, PARTIAL = range(7)
-"""The kinds: points for an executor; operations for a bucket of the ledger; snapshot queries for an
-executor; what an executor's partitions must take out and put in; what was written, for the driver;
-what was added to the state of queries, for the executor that keeps it."""
+PACKED_DDL = "kind TINYINT, target INT, rows BINARY"
+"""The columns of packed rows for Spark; below, the same for Arrow."""
+PACKED_SCHEMA = pa.schema([("kind", pa.int8()), ("target", pa.int32()), ("rows", pa.binary())])
 
-Parcel = tuple[int, int, bytes | None]
+
+class RowKind(IntEnum):
+    """What packed rows are, and who their target is."""
+
+    POINTS = 0
+    """Points for an executor."""
+    OPERATIONS = 1
+    """Operations on queries for a ledger bucket."""
+    RANGE = 2
+    """Snapshot queries for points, for an executor."""
+    COUNT = 3
+    """Snapshot queries for counts, for an executor."""
+    PARTITION_CHANGES = 4
+    """Queries that an executor's partitions must remove and add."""
+    PARTIAL_STATE = 5
+    """Additions to the state of queries, for the executor that keeps it."""
+
+
+PackedRows = tuple[RowKind, int, bytes | None]
 """Kind, target, rows."""
 
-Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What :meth:`pyspark.sql.DataFrame.mapInArrow` runs."""
 
 
-def parcels(some: Iterable[Parcel]) -> pa.RecordBatch:
-    """Return parcels as Spark takes them."""
+def packed(some: Iterable[PackedRows]) -> pa.RecordBatch:
+    """Return packed rows as a record batch."""
     columns = zip(*some, strict=True)
     arrays = [
-        pa.array(list(next(columns, ())), field.type)  # none at all are three empty columns
-        for field in SCHEMA
+        pa.array(list(next(columns, ())), field.type)  # three empty columns where there are none
+        for field in PACKED_SCHEMA
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=PACKED_SCHEMA)
 
 
-def to_bytes(rows: pa.RecordBatch | pa.Table) -> bytes:
+def pack_rows(rows: pa.RecordBatch | pa.Table) -> bytes:
     """Return rows as the bytes of an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
@@ -47,12 +64,33 @@ def to_bytes(rows: pa.RecordBatch | pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def from_bytes(content: Iterable[pa.Buffer]) -> pa.Table:
+def unpack_rows(content: Iterable[pa.Buffer]) -> pa.Table:
     """Return the rows of several Arrow streams of one schema, one after another."""
     batches = list(itertools.chain.from_iterable(map(pa.ipc.open_stream, content)))
     return pa.Table.from_batches(batches)
 
 
 def nulls(rows: pa.Table, name: str) -> npt.NDArray[np.bool_]:
-    """Say for each row whether a column is null."""
+    """Return for each row whether a column is null."""
     return pc.is_null(rows.column(name)).to_numpy(zero_copy_only=False)
+
+
+@compiled
+def group_rows(group: IntArray, groups: int) -> tuple[LongArray, LongArray]:
+    """Return the positions of each group's rows, and where each group starts in them.
+
+    Rows with a negative group are left out. A counting sort.
+    """
+    starts = np.zeros(groups + 1, dtype=np.int64)
+    for i in range(len(group)):
+        if group[i] >= 0:
+            starts[group[i] + 1] += 1
+    for g in range(groups):
+        starts[g + 1] += starts[g]
+    next_free = starts[:-1].copy()
+    order = np.empty(starts[-1], dtype=np.int64)
+    for i in range(len(group)):
+        if group[i] >= 0:
+            order[next_free[group[i]]] = i
+            next_free[group[i]] += 1
+    return order, starts

@@ -1,0 +1,336 @@
+"""SWARM as a policy: the Coordinator's side on the driver, the load-balancing unit's in the tasks.
+
+``SwarmController`` holds the Coordinator and the rounds; it runs on the driver, between batches,
+for microseconds. ``SwarmAgent`` holds the load-balancing unit of one executor for the length of a
+batch; it runs in that executor's task. What the Coordinator says travels with the task's input,
+what the units say with its output, statistics as files. No batch waits for any of it, and losing a
+file costs one less informed round, never a result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, cast
+
+import numpy as np
+
+from sparkswarm.compiled import FloatArray, IntArray
+from sparkswarm.config import SwarmConfig
+from sparkswarm.geometry import Grid, QueryCells
+from sparkswarm.policies.policy import (
+    Agent,
+    AgentContext,
+    AgentReport,
+    Controller,
+    ForcedChange,
+    History,
+    PointRouter,
+)
+from sparkswarm.policies.routing import RouteByPlan
+from sparkswarm.protocol.coordinator import Coordinator
+from sparkswarm.protocol.cost import Prices, make_cost_model
+from sparkswarm.protocol.global_index import GlobalIndex
+from sparkswarm.protocol.holding import Holding
+from sparkswarm.protocol.learning import PriceLearner
+from sparkswarm.protocol.messages import (
+    EVERYONE,
+    JOURNAL,
+    CloseRound,
+    CostReport,
+    Decision,
+    MeasuredThroughput,
+    Message,
+    PlanPublished,
+    ReportsDue,
+    TakenOver,
+    Takeover,
+)
+from sparkswarm.protocol.partition import Partition, PlanChange
+from sparkswarm.protocol.plan import Plan
+from sparkswarm.protocol.statistics import Statistics
+from sparkswarm.protocol.unit import LoadBalancingUnit
+from sparkswarm.store import statistics as statistics_file
+from sparkswarm.store.files import FileRef, Folder
+from sparkswarm.store.statistics import QueryChanges, open_soft
+
+PRICE_REPORTS = 200.0
+"""Number of executors' reports after which their weight in the learnt prices has decayed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwarmControl:
+    """What the controller says to the agents of one batch.
+
+    Attributes
+    ----------
+    prices
+        Seconds for a point and for a check, learnt from all executors together: on Spark any
+        worker may do any executor's work.
+    closes_round
+        The round that ends with this batch; None where it goes on.
+    round_length
+        Length of that round, as a multiple of the configured length.
+    changes
+        How the plan changed since the batch before.
+    messages
+        What the Coordinator says to each executor.
+    handed_over
+        Files with statistics of partitions that executors take over with ``changes``.
+    statistics
+        Files with the statistics of each executor.
+    """
+
+    prices: tuple[float, float]
+    closes_round: int | None = None
+    round_length: float = 1.0
+    changes: tuple[PlanChange, ...] = ()
+    messages: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
+    handed_over: Mapping[int, tuple[FileRef, ...]] = field(default_factory=dict)
+    statistics: Mapping[int, FileRef] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmPolicy:
+    """SWARM: an even division at first, and then what the Coordinator makes of it."""
+
+    name: ClassVar[str] = "swarm"
+
+    def first_plan(self, grid: Grid, executors: int, history: History | None = None) -> Plan:
+        """Return the even division, whatever the history."""
+        return Plan.initial(grid, executors)
+
+    def router(self, index: GlobalIndex, executors: int) -> PointRouter:
+        """Route by the plan."""
+        return RouteByPlan(index)
+
+    def controller(self, plan: Plan, config: SwarmConfig) -> Controller:
+        """Return a Coordinator for this plan, in its first round."""
+        return SwarmController(plan, config)
+
+    def agent(self, context: AgentContext) -> Agent:
+        """Return the executor's load-balancing unit."""
+        return SwarmAgent(context)
+
+
+class SwarmController:
+    """The Coordinator on the driver, and the rounds.
+
+    Rounds end at the boundaries of batches, by time or by number of batches.
+    """
+
+    def __init__(
+        self, plan: Plan, config: SwarmConfig, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._coordinator = Coordinator(plan, config)
+        self._config = config
+        self._clock = clock
+        self._learner = PriceLearner(memory=PRICE_REPORTS)
+        self._prices = self._learner.prices
+        self.round = 0
+        self._started = clock()
+        self._batches = 0
+        self._points = self._longest_s = 0.0
+        self._control: SwarmControl | None = None
+        self._outbox: dict[int, list[Message]] = {}
+        self._changes: list[PlanChange] = []
+        self._handed_over: dict[int, list[FileRef]] = {}
+        self._statistics: dict[int, FileRef] = {}
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the next batch."""
+        return self._coordinator.plan
+
+    def resize(self, executors: int) -> tuple[Decision, ...]:
+        """PlanChange the number of executors from the next batch on."""
+        self._outbox.clear()
+        decisions = self._deliver(self._coordinator.resize(executors))
+        self._statistics = {m: ref for m, ref in self._statistics.items() if m < executors}
+        return tuple(decisions)
+
+    def force(self, change: ForcedChange) -> None:
+        """PlanChange the plan by hand from the next batch on."""
+        plan, changes = change(self.plan)
+        self._outbox.clear()
+        self._coordinator.plan = plan
+        self._changes += changes
+
+    def begin_batch(self) -> SwarmControl:
+        """Return what the agents of the next batch must know; each thing is said once."""
+        self._batches += 1
+        configured = self._config.round_batches or self._config.round_seconds
+        elapsed = self._batches if self._config.round_batches else self._clock() - self._started
+        # Costs reported while an executor is about to give load away would be outdated at once.
+        closes = elapsed >= configured and not self._outbox
+        if closes:
+            # The same prices for a round's costs and for what is done about them.
+            self._prices = self._learner.prices
+        self._control = SwarmControl(
+            prices=self._prices,
+            closes_round=self.round if closes else None,
+            round_length=elapsed / configured if closes and configured else 1.0,
+            changes=tuple(self._changes),
+            messages={m: tuple(messages) for m, messages in self._outbox.items()},
+            handed_over={m: tuple(refs) for m, refs in self._handed_over.items()},
+            statistics=dict(self._statistics),
+        )
+        self._outbox, self._changes, self._handed_over = {}, [], {}
+        return self._control
+
+    def end_batch(self, reports: Sequence[AgentReport]) -> tuple[Decision, ...]:
+        """Take in the reports of the batch; return what was decided."""
+        reports = sorted(reports, key=lambda report: report.executor)
+        for report in reports:
+            if report.statistics is not None:
+                self._statistics[report.executor] = report.statistics
+            for receiver, ref in report.handed_over.items():
+                self._handed_over.setdefault(receiver, []).append(ref)
+            self._learner.observe(report.points, report.checks, report.busy_s)
+        self._points += sum(report.points for report in reports)
+        self._longest_s += max((report.busy_s for report in reports), default=0.0)
+        messages = [message for report in reports for message in report.messages]
+        # Proposals answer the round before; costs open the next.
+        costs = [message for message in messages if isinstance(message, CostReport)]
+        decisions = self._deliver(m for m in messages if not isinstance(m, CostReport))
+        if self._control is None or self._control.closes_round is None:
+            return tuple(decisions)
+        if self._longest_s > 0:
+            decisions += self._deliver(
+                [MeasuredThroughput(self.round, self._points / self._longest_s)]
+            )
+        decisions += self._deliver([*costs, ReportsDue(self.round)])
+        self.round += 1
+        self._started, self._batches = self._clock(), 0
+        self._points = self._longest_s = 0.0
+        return tuple(decisions)
+
+    def _deliver(self, messages: Iterable[Message]) -> list[Decision]:
+        """Pass messages on until all have arrived; return the decisions among them."""
+        decisions = []
+        queue = deque(messages)
+        while queue:
+            message = queue.popleft()
+            if isinstance(message, Decision):
+                decisions.append(message)
+            elif isinstance(message, PlanPublished):
+                self._changes += message.changes
+            elif isinstance(message.to, int):
+                self._outbox.setdefault(message.to, []).append(message)
+            elif message.to not in (EVERYONE, JOURNAL):
+                queue.extend(self._coordinator.handle(message))
+        return decisions
+
+
+class SwarmAgent:
+    """The load-balancing unit of one executor during one batch.
+
+    Its statistics lie in a file between batches, because the task of the next batch may run
+    anywhere.
+    """
+
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._control = control = cast(SwarmControl, context.control)
+        executor, config = context.executor, context.config
+        statistics = self._read(control.statistics.get(executor))
+        if statistics is None:
+            partitions = context.plan.owned_by(executor)
+            self._unit = LoadBalancingUnit(executor, partitions, config, self._queries_of)
+            self._unit.recount_queries()
+            self._unit.use_prices(Prices(*control.prices))
+            return
+        # Where an estimate of the queries is enough, none is read.
+        exact = make_cost_model(config.cost_model).needs_exact_queries
+        queries_of = self._queries_of if exact else None
+        self._unit = LoadBalancingUnit(executor, self._previous_partitions(), config, queries_of)
+        self._unit.use_prices(Prices(*control.prices))
+        self._unit.restore(statistics)
+        for ref in control.handed_over.get(executor, ()):
+            self._take_over(ref)
+        if control.changes:
+            self._unit.handle(PlanPublished(context.plan.version, control.changes))
+        self._count_query_changes()
+
+    def collect(
+        self, partition_id: int, columns: IntArray, rows: IntArray, checks: FloatArray
+    ) -> None:
+        """Count points of a partition: their cells, and the queries each was compared with."""
+        self._unit.statistics(partition_id).collect_points(columns, rows, checks)
+
+    def close(self) -> AgentReport:
+        """Answer the Coordinator, close the round where it ends, and write the statistics."""
+        control, executor = self._control, self._context.executor
+        messages: list[Message] = []
+        handed_over: dict[int, FileRef] = {}
+        for message in control.messages.get(executor, ()):
+            for answer in self._unit.handle(message):
+                if isinstance(answer, Takeover):
+                    receiver = int(answer.to)
+                    handed_over[receiver] = self._hand_over(answer)
+                    # What is in the store has arrived.
+                    messages += self._unit.handle(TakenOver(receiver, executor, answer.round))
+                else:
+                    messages.append(answer)
+        if control.closes_round is not None:
+            close = CloseRound(executor, control.closes_round, length=control.round_length)
+            messages += self._unit.handle(close)
+        return AgentReport(
+            executor=executor,
+            messages=tuple(messages),
+            handed_over=handed_over,
+            statistics=self._write("state", self._unit.state()),
+        )
+
+    def _previous_partitions(self) -> tuple[Partition, ...]:
+        """Return what the executor held in the batch before, when its statistics were written."""
+        plan = {p.id: p for p in self._context.plan.partitions}
+        for change in reversed(self._control.changes):
+            for partition in change.created:
+                plan.pop(partition.id, None)
+            plan.update({partition.id: partition for partition in change.retired})
+        return tuple(p for p in plan.values() if self._context.executor in p.owners)
+
+    def _queries_of(self, partition: Partition) -> QueryCells:
+        return self._context.queries_in(partition.cells)
+
+    def _count_query_changes(self) -> None:
+        """Count the queries that this batch added and removed."""
+        held = {p.id for p in self._unit.partitions}
+        for ref in self._context.query_changes:
+            content = open_soft(self._context.files, ref)
+            if content is None:
+                continue
+            changes = QueryChanges.from_bytes(content)
+            for key in held.intersection(np.unique(changes.partition).tolist()):
+                mine = changes.partition == key
+                self._unit.collect_queries(key, changes.cells.take(mine & changes.added))
+                self._unit.remove_queries(key, changes.cells.take(mine & ~changes.added))
+
+    # -- files -----------------------------------------------------------------------------
+
+    def _take_over(self, ref: FileRef) -> None:
+        values = self._read(ref)
+        created = {p.id: p for c in self._control.changes for p in c.created}
+        holdings = tuple(
+            Holding(created[key], Statistics(created[key].cells, value.copy()))
+            for key, value in (values or {}).items()
+            if key in created
+        )
+        # The round only says how long a unit remembers them; here they are used at once.
+        self._unit.handle(Takeover(-1, self._context.executor, 0, holdings))
+
+    def _hand_over(self, takeover: Takeover) -> FileRef:
+        values = {h.partition.id: h.statistics.values for h in takeover.holdings}
+        return self._write(f"parcel-{takeover.to}", values)
+
+    def _write(self, name: str, values: Mapping[int, FloatArray]) -> FileRef:
+        name = self._context.file_name(Folder.SOFT, f"m{self._context.executor}-{name}")
+        return self._context.files.write(name, statistics_file.to_bytes(values), durable=False)
+
+    def _read(self, ref: FileRef | None) -> dict[int, FloatArray] | None:
+        """Return statistics from a file; None where it is gone."""
+        content = open_soft(self._context.files, ref)
+        return None if content is None else statistics_file.from_bytes(content)

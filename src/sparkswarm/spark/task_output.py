@@ -1,0 +1,192 @@
+"""Contract: what a task gives back.
+
+Rows go through Spark (:class:`OutputSchema`, :class:`AnswerSchema`); everything else comes back as
+a :class:`TaskOutput` through an accumulator. A task that runs twice says the same twice: of the
+outputs with the same key the driver keeps one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from sparkswarm.observe.progress import Counts
+from sparkswarm.policies.policy import AgentReport
+from sparkswarm.spark.tasks.packing import PACKED_SCHEMA, PackedRows, packed
+from sparkswarm.store.files import FileRef
+from sparkswarm.store.manifest import BlockRef, SegmentFiles, SegmentRef, StateRef
+
+VERSION = 1
+"""Counts incompatible changes to :class:`TaskOutput`."""
+
+PACKED_PREFIX = "__"
+"""Prefix of the packed columns among results; no user's column begins so."""
+
+
+class OutputKind(StrEnum):
+    """What a batch can produce; only what is asked for is produced."""
+
+    RESULTS = "results"
+    STATE = "state"
+    ANSWERS = "answers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSchema:
+    """Columns of the rows that the tasks of an executor return.
+
+    Results and packed partial state come from one task, because points are matched once.
+
+    Attributes
+    ----------
+    results
+        Columns of the results: the point's id, the columns that come back, the ids of its
+        queries. None where nobody reads results.
+    include
+        The columns that come back, by our names.
+    partial_state
+        Whether additions to the state of queries are returned, packed, among the results.
+    """
+
+    results: pa.Schema | None = None
+    include: tuple[str, ...] = ()
+    partial_state: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """All columns that are returned."""
+        names = list(self.results.names) if self.results is not None else []
+        if self.partial_state:
+            names += [f"{PACKED_PREFIX}{name}" for name in PACKED_SCHEMA.names]
+        return names
+
+    def result_rows(self, columns: list[pa.Array]) -> pa.RecordBatch:
+        """Return results as rows."""
+        blank = []
+        if self.partial_state:
+            blank = [pa.nulls(len(columns[0]), field.type) for field in PACKED_SCHEMA]
+        return pa.RecordBatch.from_arrays([*columns, *blank], self.names)
+
+    def packed_rows(self, some: Iterable[PackedRows], types: list[pa.DataType]) -> pa.RecordBatch:
+        """Return packed rows; ``types`` are those of the task's results, to the time zone."""
+        rows = packed(some)
+        blank = [pa.nulls(rows.num_rows, kind) for kind in types]
+        return pa.RecordBatch.from_arrays([*blank, *rows.columns], self.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerSchema:
+    """Columns of the answers to snapshot queries.
+
+    Attributes
+    ----------
+    names
+        The columns of an answer: the query, a count, and the columns of a point.
+    columns
+        The columns of a point as blocks have them.
+    """
+
+    names: tuple[str, ...]
+    columns: pa.Schema
+
+
+class TaskStage(StrEnum):
+    """The kinds of task of a batch."""
+
+    ROUTE = "route"
+    SETTLE = "settle"
+    WRITE = "write"
+    EXECUTE = "execute"
+    STATE = "state"
+
+
+class WrittenBlock(NamedTuple):
+    """A block of recent points that was written.
+
+    Attributes
+    ----------
+    partition
+        Its partition.
+    block
+        The block; None where nothing was left of those it replaces.
+    replaces
+        Positions, in the manifest, of the partition's blocks that it replaces.
+    """
+
+    partition: int
+    block: BlockRef | None
+    replaces: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Files that a task wrote, for the manifest.
+
+    Attributes
+    ----------
+    segments
+        New segments of partitions.
+    states
+        All state of partitions whose state changed.
+    blocks
+        New blocks of recent points.
+    ledger
+        New files of ledger buckets.
+    query_changes
+        Files with the queries that were added and removed.
+    """
+
+    segments: Mapping[int, SegmentRef] = field(default_factory=dict)
+    states: Mapping[int, tuple[StateRef, ...]] = field(default_factory=dict)
+    blocks: tuple[WrittenBlock, ...] = ()
+    ledger: Mapping[int, SegmentFiles] = field(default_factory=dict)
+    query_changes: tuple[FileRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOutput:
+    """What a task returns beside its rows.
+
+    Attributes
+    ----------
+    batch, stage, task
+        The key. ``task`` is the number of the executor, the ledger bucket or the input partition.
+    counts
+        Numbers that are added up over tasks.
+    written
+        Files for the manifest.
+    rejected
+        Rows in quarantine, by (kind, reason).
+    points
+        Points that an executor matched.
+    points_by_partition
+        Points of each partition that had some.
+    busy_s
+        Seconds of processor time.
+    max_event_time
+        Latest event time seen, in microseconds.
+    agent
+        What the policy's agent tells its controller.
+    """
+
+    batch: int
+    stage: TaskStage
+    task: int
+    counts: Counts = field(default_factory=Counts)
+    written: Written = field(default_factory=Written)
+    rejected: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    points: int = 0
+    points_by_partition: Mapping[int, int] = field(default_factory=dict)
+    busy_s: float = 0.0
+    max_event_time: int = 0
+    agent: AgentReport | None = None
+    version: int = VERSION
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Outputs with the same key are the same output."""
+        return self.batch, self.stage, self.task
