@@ -299,7 +299,7 @@ def test_snapshot_queries_that_make_no_sense_go_to_the_quarantine(spark, tmp_pat
     assert answered(run.answers.table()) == {(0, 5, 0, None): 1}
     reasons = sorted(reason for _, reason in handle.status().quarantined)
     assert [reason.split(";")[0].split(" at")[0] for reason in reasons] == [
-        "asks once for what is kept over time",
+        "collects points over time, which a snapshot query cannot do",
         "inverted rectangle",
         "since is after until",
         "where: expected a literal",

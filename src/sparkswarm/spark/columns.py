@@ -12,9 +12,6 @@ OPERATIONS = "__operations"
 QUERY_IDS, QUERY_ID = "query_ids", "query_id"
 """The columns that results add: all matches of a point, or one of a pair."""
 
-COUNT_COLUMN = "count"
-"""The column of answers that counts points."""
-
 
 RENAMED_COLUMNS = {"keep": "include"}
 """Former names of fields of PointColumns, which are refused with the present one."""

@@ -123,8 +123,8 @@ class Stages:
 
     def answer(self, packed: DataFrame, schema: StructType) -> DataFrame:
         """Return the answers to packed snapshot queries."""
-        kinds = F.col("kind").isin(int(RowKind.RANGE), int(RowKind.COUNT))
-        return self.map(packed.where(kinds), answer_task, schema)
+        snapshots = packed.where(F.col("kind") == int(RowKind.SNAPSHOT))
+        return self.map(snapshots, answer_task, schema)
 
     def execute(self, routed: DataFrame, schema: StructType) -> DataFrame:
         """Return what the executors find: results, and packed additions to state."""

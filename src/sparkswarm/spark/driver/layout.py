@@ -32,9 +32,9 @@ from pyspark.sql.types import (
 
 from sparkswarm.apps.application import Application, Stateful
 from sparkswarm.apps.bound import BoundApplication, block_column
+from sparkswarm.apps.snapshots import ANSWER_COLUMNS
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.spark.columns import (
-    COUNT_COLUMN,
     OPERATIONS,
     QUERY_ID,
     QUERY_IDS,
@@ -204,14 +204,14 @@ def _answer_schemas(
         columns.y: ("y", DoubleType()),
         columns.time or "time": ("time", TimestampType()),
     }
-    if len(fields) < 4 or {QUERY_ID, COUNT_COLUMN} & {*fields, *included}:
+    if len(fields) < 4 or {*ANSWER_COLUMNS.names} & {*fields, *included}:
         raise InputError(
             f"answers cannot have the columns {[*fields, *included]}: each once, and none called "
-            f"{QUERY_ID} or {COUNT_COLUMN}; rename them first"
+            f"{' or '.join(ANSWER_COLUMNS.names)}; rename them first"
         )
     for name, ours in included.items():
         fields.setdefault(name, (block_column(name), points.schema[ours].dataType))
-    schema = StructType().add(QUERY_ID, LongType()).add(COUNT_COLUMN, LongType())
+    schema = StructType(list(from_arrow_schema(ANSWER_COLUMNS).fields))
     for name, (_, kind) in fields.items():
         schema.add(name, kind)
     in_block = [

@@ -18,12 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkswarm.apps.snapshots import SNAPSHOT_KINDS
 from sparkswarm.geometry import Fault
 from sparkswarm.observe.progress import Counts
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.spark.columns import OPERATIONS
 from sparkswarm.spark.task_output import OutputKind, TaskOutput, TaskStage, Written
-from sparkswarm.spark.tasks.answers import boxes_of, details_of, route_snapshots
+from sparkswarm.spark.tasks.answers import route_snapshots
 from sparkswarm.spark.tasks.packing import (
     PackedRows,
     RowKind,
@@ -57,6 +58,8 @@ from sparkswarm.store.queries import (
     Op,
     Operations,
     Queries,
+    attributes_of,
+    boxes_of,
 )
 from sparkswarm.store.segments import Base, apply_changes
 from sparkswarm.store.statistics import QueryChanges
@@ -66,8 +69,6 @@ if TYPE_CHECKING:
 
 NAMES = {name: name for name in (*OPERATION_COLUMNS, DETAILS)}
 CODES = {"register": Op.REGISTER, "update": Op.UPDATE, "unregister": Op.UNREGISTER}
-SNAPSHOTS = {"range": RowKind.RANGE, "count": RowKind.COUNT}
-"""The snapshot queries, which come among operations."""
 
 # -- as they are read ------------------------------------------------------------------------
 
@@ -101,7 +102,7 @@ def check_operations(
     op = np.full(rows.num_rows, -1, dtype=np.int8)
     for word, code in CODES.items():
         op[words == word] = code
-    is_snapshot = np.isin(words, list(SNAPSHOTS))
+    is_snapshot = np.isin(words, list(SNAPSHOT_KINDS))
     boxes = boxes_of(rows)
     cells = ctx.grid.place_queries(*np.ascontiguousarray(boxes.T))
     has_box = is_snapshot | (op != Op.UNREGISTER)
@@ -133,7 +134,7 @@ def check_operations(
         quarantine.add(QUERY, rows.take(pa.array(bad)), NAMES, reasons[bad])
     good = reasons == None  # noqa: E711
     out: list[PackedRows] = []
-    for word, kind in SNAPSHOTS.items():
+    for word, kind in SNAPSHOT_KINDS.items():
         chosen = np.flatnonzero(good & (words == word))
         if len(chosen):
             out += route_snapshots(ctx, kind, rows.take(pa.array(chosen)))
@@ -155,7 +156,7 @@ def _since_after_until(rows: pa.Table) -> npt.NDArray[np.bool_]:
 def _operations(rows: pa.Table) -> Operations:
     expires = pc.fill_null(rows.column("expires"), NEVER).to_numpy()
     order = pc.fill_null(rows.column("order"), 0).to_numpy()
-    queries = Queries(rows.column("id").to_numpy(), boxes_of(rows), expires, details_of(rows))
+    queries = Queries(rows.column("id").to_numpy(), boxes_of(rows), expires, attributes_of(rows))
     return Operations(rows.column("op").to_numpy(), queries, order)
 
 
@@ -276,7 +277,7 @@ def write_partitions(ctx: BatchContext, changes: pa.Table) -> Written:
         changes.column("id").to_numpy(),
         boxes_of(changes),
         changes.column("expires").to_numpy(),
-        details_of(changes),
+        attributes_of(changes),
     )
     by_id = {p.id: p for p in ctx.plan.partitions}
     order = np.argsort(partition, kind="stable")

@@ -29,13 +29,11 @@ class RowKind(IntEnum):
     """Points for an executor."""
     OPERATIONS = 1
     """Operations on queries for a ledger bucket."""
-    RANGE = 2
-    """Snapshot queries for points, for an executor."""
-    COUNT = 3
-    """Snapshot queries for counts, for an executor."""
-    PARTITION_CHANGES = 4
+    SNAPSHOT = 2
+    """Snapshot queries of one kind for an executor."""
+    PARTITION_CHANGES = 3
     """Queries that an executor's partitions must remove and add."""
-    PARTIAL_STATE = 5
+    PARTIAL_STATE = 4
     """Additions to the state of queries, for the executor that keeps it."""
 
 
