@@ -189,7 +189,7 @@ def test_moves_are_shown_as_they_happen(page, path):
     shows(browser, 2)
     fresh = shared.partitions[-1].id
     assert browser.text("#moved") == f"Moved before batch 2: p{fresh} +0"
-    assert "several share" in browser.text("#legend-text")
+    assert "shared by several" in browser.text("#legend-text")
     taken = after_sharing(shared, len(shared.partitions) - 1, 0, 2)
     journal(progress(3, taken), taken, [])
     shows(browser, 3)
@@ -274,7 +274,7 @@ def test_a_partition_is_picked_by_pointer_and_by_keyboard(page, path):
 @pytest.mark.parametrize(
     ("by", "says"),
     [("executor", "a colour and a number"), ("busy", "work of the partition's executor"),
-     ("density", "mean of its executor")],
+     ("density", "mean of the executor")],
 )  # fmt: skip
 def test_the_legend_says_what_colours_mean(page, path, by, says):
     write(path, wandering(2))

@@ -1,18 +1,17 @@
 // The map: land, partitions over it, moves over those.
 //
-// Owns the canvas, its projection and its colours. It draws one frame when told to and keeps
-// nothing of the run.
+// Owns the canvas, its projection and its colours. Draws one frame on call; keeps no history.
 
 import { areasOf, busyOf, cellsOf, densityOf } from "./history.js";
 
 const LEFT = 46;
 const BOTTOM = 20;
-const LABELLED = 34; // a partition of this height has room for one line of text
+const LABELLED = 34; // a higher partition has room for two lines of text
 
-// Okabe and Ito's colours, which colour-blind people can tell apart; then lighter, then darker.
+// Okabe and Ito's colours, distinct for colour-blind people; then lighter, then darker.
 const HUES = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#999999"];
 const SHADES = [[0, 0], [255, 0.55], [0, 0.45]];
-// Cividis: its lightness grows evenly, whatever colours one sees.
+// Cividis: its lightness grows evenly, also for colour-blind people.
 const SCALE = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
 
 export function executorColour(executor) {
@@ -28,7 +27,8 @@ export function scaleColour(value) {
   return css(a.map((c, k) => c + (b[k] - c) * (place - i)));
 }
 
-// What colours stand for: for each partition a number between 0 and 1, and the scale's ends.
+// The values that colours stand for: of each partition, the ends of the scale, and a function
+// that maps a value to a number between 0 and 1.
 export function measure(frame, by) {
   const areas = areasOf(frame);
   const value = by === "busy" ? (p) => busyOf(frame, p) : (p) => densityOf(frame, p, areas);
@@ -38,7 +38,7 @@ export function measure(frame, by) {
   if (by === "busy") {
     return { values, low: 0, high, part: (v) => (high ? v / high : 0) };
   }
-  // Cities are thousands of times denser than deserts: only logarithms show both.
+  // Cities are thousands of times denser than deserts: only a logarithmic scale shows both.
   const low = Math.max(Math.min(...positive, high), high / 1e4);
   const span = Math.log(high / low) || 1;
   return { values, low, high, part: (v) => (v > low ? Math.log(v / low) / span : 0) };
@@ -51,7 +51,7 @@ export class MapDrawing {
     this.run = null;
   }
 
-  // Draw a frame; `moves` are lists of moves, the newest first, `picked` is a partition's id.
+  // Draw a frame; `moves` has the moves of the last batches, newest first; `picked` is an id.
   draw(run, frame, { by, labels, moves, picked }) {
     this.run = run;
     const { canvas } = this;
@@ -91,7 +91,7 @@ export class MapDrawing {
     context.restore();
   }
 
-  // Return the partition at a place on the canvas.
+  // Return the partition at a position on the canvas.
   at(frame, x, y) {
     return frame.partitions.find(({ cells }) => {
       const [left, top, width, height] = this.box(cells);
@@ -99,7 +99,7 @@ export class MapDrawing {
     });
   }
 
-  // Return where cells are on the canvas: left, top, width, height; not smaller than `least`.
+  // Return the box of cells on the canvas: left, top, width, height; at least `least` wide and high.
   box(cells, least = 0) {
     const [columns, rows] = this.run.grid;
     const left = LEFT + (cells[0] / columns) * this.width;
@@ -139,7 +139,7 @@ export class MapDrawing {
     if (!this.isDegrees()) return;
     const [x1, , x2] = this.run.bounds;
     for (const { places, west, east } of lines) {
-      // Once around the world is the same place.
+      // Bounds may go beyond 180 degrees.
       for (const turn of [-360, 0, 360]) {
         if (east + turn < x1 || west + turn > x2) continue;
         places.forEach(([x, y], i) => {
@@ -190,7 +190,7 @@ export class MapDrawing {
     for (const partition of frame.partitions) context.strokeRect(...this.box(partition.cells));
     for (const partition of frame.partitions) {
       if (partition.owners.length < 2) continue;
-      // A shared cell may be smaller than a pixel: a ring shows where it is.
+      // A shared cell may be smaller than a pixel: a ring marks it.
       const [left, top, width, height] = this.box(partition.cells);
       context.beginPath();
       context.arc(left + width / 2, top + height / 2, 5, 0, 2 * Math.PI);
@@ -209,9 +209,9 @@ export class MapDrawing {
       const text = partition.owners.join("+");
       const [left, top, width, height] = this.box(partition.cells);
       if (width < 9 + 7 * text.length || height < 15) continue;
-      // There is no room for the number and the move, which says it too.
+      // No room for both: the move's label names the executor too.
       if (height <= LABELLED && moved.has(partition.id)) continue;
-      words(context, text, left + width / 2, top + height / 2, colours.ink, colours.panel);
+      label(context, text, left + width / 2, top + height / 2, colours.ink, colours.panel);
     }
   }
 
@@ -221,7 +221,7 @@ export class MapDrawing {
       outline(context, this.box(partition.cells, 8), colours.move, age ? 1.5 : 2.5);
     }
     if (age) return;
-    // The largest say where they went; labels that would cover each other are left out.
+    // The largest are labelled; labels that would overlap are left out.
     const taken = [];
     for (const move of [...moves].sort((a, b) => cellsOf(b.partition) - cellsOf(a.partition))) {
       const [left, top, width, height] = this.box(move.partition.cells);
@@ -230,20 +230,20 @@ export class MapDrawing {
       const [x, y] = [left + width / 2, top + height / 2 + lower];
       if (taken.some(([u, v]) => Math.abs(u - x) < 52 && Math.abs(v - y) < 16)) continue;
       taken.push([x, y]);
-      words(context, arrow(move), x, y, colours.move, colours.panel);
+      label(context, arrow(move), x, y, colours.move, colours.panel);
     }
   }
 }
 
-// Return the outline of land as lines of longitudes and latitudes, from the steps in the file.
-// A line that crosses 180 degrees goes on beyond, lest it cross the whole map instead.
+// Decode the file's deltas to lines of longitudes and latitudes. A line that crosses 180 degrees
+// continues beyond it, so that it does not cross the whole map.
 export function landOf({ scale, land, borders }) {
   const lines = (steps) => {
     const places = [];
     let [x, y] = [0, 0];
     for (let i = 0; i < steps.length; i += 2) {
       let dx = steps[i] * scale;
-      // Around a pole the way along the edge of the map is meant.
+      // Near a pole, lines follow the edge of the map.
       if (i && Math.abs(y) < 89) dx -= 360 * Math.round(dx / 360);
       [x, y] = [x + dx, y + steps[i + 1] * scale];
       places.push([x, y]);
@@ -254,13 +254,13 @@ export function landOf({ scale, land, borders }) {
   return { land: land.map(lines), borders: borders.map(lines) };
 }
 
-// A move in a few signs: 3→5, or +5 and -3 where others go on serving the partition.
+// A move as text: 3→5, or +5 and -3 where others keep serving the partition.
 export function arrow({ from, to }) {
   if (!from.length) return `+${to.join("+")}`;
   return to.length ? `${from.join("+")}→${to.join("+")}` : `-${from.join("-")}`;
 }
 
-// Give a canvas its size in the pixels of the screen; return a context that counts in CSS's.
+// Size a canvas for the screen's pixel ratio; return a context in CSS pixels.
 export function sized(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * ratio);
@@ -271,7 +271,7 @@ export function sized(canvas, width, height) {
   return context;
 }
 
-// Return at most about so many round numbers between two others; large degrees by parts of a circle.
+// Return about `count` round numbers between two others; of degrees, fractions of a circle.
 export function ticks(low, high, count, degrees = false) {
   const rough = (high - low) / Math.max(1, count);
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -279,7 +279,7 @@ export function ticks(low, high, count, degrees = false) {
   const step = round.find((n) => n >= rough) ?? round.at(-1);
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) {
-    found.push(i * step + 0); // no minus before a zero
+    found.push(i * step + 0); // not -0
   }
   return found;
 }
@@ -324,7 +324,7 @@ function outline(context, box, colour, width) {
   context.strokeRect(...box);
 }
 
-function words(context, text, x, y, colour, halo) {
+function label(context, text, x, y, colour, halo) {
   context.font = "600 12px system-ui, sans-serif";
   context.textAlign = "center";
   context.textBaseline = "middle";

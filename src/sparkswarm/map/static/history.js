@@ -1,12 +1,12 @@
-// The run as the page remembers it: a frame for each batch, made from the journal's entries.
+// The history of a run: a frame for each batch, made from the journal's entries.
 //
-// Owns what is kept and for how long. Memory is bounded however long the page stays open: when
-// there are too many frames, neighbours in the older half become one, so that the past gets
-// coarser as it gets longer. Knows nothing of what is drawn.
+// Memory is bounded however long the page stays open: when there are too many frames, two
+// neighbours in the older half are merged, so that the past gets coarser. Draws nothing.
 
-export const MOST_FRAMES = 2000;
-export const MOST_DECISIONS = 1000;
-const LONGEST_TEXT = 1000;
+export const MAX_FRAMES = 2000;
+export const MAX_DECISIONS = 1000;
+const MAX_TEXT = 1000;
+const SUMS = ["seconds", "points", "matches", "operations", "bad"]; // fields that add up over batches
 
 export class History {
   constructor() {
@@ -20,14 +20,14 @@ export class History {
     this.plan = { version: null, executors: 0, partitions: [] };
   }
 
-  // Take in entries; return whether there was anything new.
+  // Add entries; return whether there were any.
   add(entries) {
     for (const entry of entries) {
       try {
         this.#addOne(entry);
       } catch (error) {
-        // One odd line must not hide all that come after it.
-        console.warn("an entry that makes no sense", entry, error);
+        // One bad entry must not hide those after it.
+        console.warn("skipped an invalid entry", entry, error);
       }
     }
     return entries.length > 0;
@@ -40,7 +40,7 @@ export class History {
     else if (entry.entry === "decision") this.#addDecision(entry);
   }
 
-  // Return the place of the last frame that is not after a batch.
+  // Return the index of the last frame up to a batch.
   indexOf(batch) {
     let low = 0;
     let high = this.frames.length - 1;
@@ -52,7 +52,7 @@ export class History {
     return high < 0 ? -1 : low;
   }
 
-  // Return the last decisions up to a batch that are wanted, the newest first.
+  // Return the last `most` decisions up to a batch that are wanted, newest first.
   decisionsUpTo(batch, wanted, most) {
     const found = [];
     for (let i = this.decisions.length - 1; i >= 0 && found.length < most; i--) {
@@ -63,7 +63,7 @@ export class History {
   }
 
   #addBatch(entry) {
-    // A batch that runs again after a failure replaces what was known of it.
+    // A batch that runs again after a failure replaces its earlier frame and decisions.
     while (this.frames.length && this.frames.at(-1).batch >= entry.batch) this.frames.pop();
     while (this.decisions.length && this.decisions.at(-1).batch >= entry.batch) this.decisions.pop();
     this.frames.push({
@@ -82,15 +82,15 @@ export class History {
       executors: this.plan.executors,
       partitions: this.plan.partitions,
     });
-    if (this.frames.length > MOST_FRAMES) thin(this.frames);
+    if (this.frames.length > MAX_FRAMES) thin(this.frames);
   }
 
   #addDecision(entry) {
     const { batch, round, kind } = entry;
-    const cut = (text) => (text.length > LONGEST_TEXT ? text.slice(0, LONGEST_TEXT) + " …" : text);
+    const cut = (text) => (text.length > MAX_TEXT ? text.slice(0, MAX_TEXT) + " …" : text);
     this.decisions.push({ batch, round, kind, what: cut(entry.what), reason: cut(entry.reason) });
-    if (this.decisions.length > 2 * MOST_DECISIONS) {
-      this.decisions = this.decisions.slice(-MOST_DECISIONS);
+    if (this.decisions.length > 2 * MAX_DECISIONS) {
+      this.decisions = this.decisions.slice(-MAX_DECISIONS);
     }
   }
 }
@@ -102,29 +102,27 @@ function nextPlan(plan, entry) {
   return { version: entry.version, executors: entry.executors, partitions };
 }
 
-// Make one frame of two neighbours in the older half, those that stand for the fewest batches.
-// Frames share the partitions of their plans, so a frame costs little more than its numbers.
+// Merge the two neighbours in the older half that stand for the fewest batches. Frames share the
+// partitions of their plans, so a frame costs little more than its numbers.
 function thin(frames) {
   let least = 0;
   for (let i = 1; i < frames.length >> 1; i++) {
     const counts = frames[i].count + frames[i + 1].count;
     if (counts < frames[least].count + frames[least + 1].count) least = i;
   }
-  frames.splice(least, 2, together(frames[least], frames[least + 1]));
+  frames.splice(least, 2, merged(frames[least], frames[least + 1]));
 }
 
-// Sums where a batch has sums, means where it has rates; the plan is the later one's.
-function together(a, b) {
+// Merge two frames: sums, a mean of the balance, and the plan of the later one.
+function merged(a, b) {
   const both = { ...b, count: a.count + b.count };
-  for (const name of ["seconds", "points", "matches", "operations", "bad"]) {
-    both[name] = a[name] + b[name];
-  }
+  for (const name of SUMS) both[name] = a[name] + b[name];
   both.balance = (a.balance * a.count + b.balance * b.count) / both.count;
   return both;
 }
 
-// The moves between two frames: new partitions whose cells others served before. `from` are
-// the executors that no longer serve them, `to` those that begin to.
+// The moves between two frames: new partitions whose cells other executors served before. `from`
+// are the executors that no longer serve them, `to` those that begin to.
 export function movesBetween(before, after) {
   if (!before || before.partitions === after.partitions) return [];
   const known = new Set(before.partitions.map((p) => p.id));
@@ -146,21 +144,21 @@ function overlap(a, b) {
   return a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
 }
 
-// -- what colours mean ----------------------------------------------------------------------
+// -- values of partitions -------------------------------------------------------------------
 
-// Work of a partition's executor, in seconds a batch; of several, by their tickets.
+// Seconds of work of a partition's executor; of several executors, weighted by their tickets.
 export function busyOf(frame, partition) {
   return weighted(partition, (owner) => frame.busy[owner] ?? 0);
 }
 
-// Points in each cell. Where the journal has no counts by partition, its executor's mean.
+// Points per cell. Without counts by partition in the journal, the mean of its executor.
 export function densityOf(frame, partition, areas) {
   const area = cellsOf(partition);
   if (frame.loads) return (frame.loads.get(partition.id) ?? 0) / area;
   return weighted(partition, (owner) => (frame.received[owner] ?? 0) / (areas[owner] || 1));
 }
 
-// Cells that each executor serves; of shared ones, its part.
+// Cells that each executor serves; of shared cells, its fraction.
 export function areasOf(frame) {
   const areas = new Array(frame.executors).fill(0);
   for (const partition of frame.partitions) {

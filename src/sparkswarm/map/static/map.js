@@ -1,17 +1,16 @@
-// The page: asks for the journal's news, follows the run or replays it, and shows a frame.
+// The page: polls the journal, follows the run or replays it, and shows a frame.
 //
-// Owns the controls and everything that is text. What comes from the journal becomes text and
-// nothing else (textContent), whatever it looks like.
+// Owns the controls and texts. Strings from the journal are only ever set as textContent.
 
 import { arrow, degree, executorColour, landOf, MapDrawing, measure, scaleColour, short, sized } from "./drawing.js";
 import { areasOf, History, movesBetween } from "./history.js";
 import { Timelines } from "./timelines.js";
 
-const POLL = 1000; // milliseconds between two questions
-const STEP = 250; // milliseconds a batch is shown in a replay
-const SILENT = 15; // seconds without a batch, and so many batches' time, before a run seems over
-const MOST_LINES = 100; // of the decision log
-const MOVES_SHOWN = 12; // in words
+const POLL = 1000; // milliseconds between two polls
+const STEP = 250; // milliseconds that a replay shows each batch
+const SILENT = 15; // a run seems over after this many seconds, and times a batch's length, without a batch
+const MAX_DECISIONS = 100; // lines of the log
+const MAX_MOVES = 12; // listed as text
 const REBALANCING = "swarm"; // the policy that moves partitions
 
 const byId = (id) => document.getElementById(id);
@@ -21,38 +20,38 @@ const timelines = new Timelines(byId("charts"), (index) => goTo(index));
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
 const timeOf = (seconds) => clock.format(new Date(seconds * 1000));
 
-let offset = 0; // how far the journal was read
-let answers = true; // whether the server does
-let serverNow = 0; // its time, in seconds
-let following = true; // the latest batch is shown, whichever that is
+let offset = 0; // bytes of the journal read so far
+let connected = true; // whether the server answered the last poll
+let serverNow = 0; // the server's time, in seconds
+let following = true; // show the latest batch
 let shownBatch = null;
-let picked = null; // a partition's id
+let picked = null; // id of a partition
 let playing = 0; // the timer of a replay
 let logged = []; // the decisions shown
 let pending = false;
 
-// -- the journal's news ---------------------------------------------------------------------
+// -- reading the journal --------------------------------------------------------------------
 
 async function poll() {
-  const answered = answers;
-  let [news, more] = [false, false];
+  const before = connected;
+  let [changed, more] = [false, false];
   try {
     const response = await fetch(`events?since=${offset}`, { cache: "no-store" });
     if (!response.ok) throw new Error(`the server answers ${response.status}`);
     const [start, stop, end] = ["Start", "Stop", "End"].map((name) =>
       Number(response.headers.get(`Journal-${name}`)),
     );
-    // Another journal, a shorter one, is in the place.
+    // The journal was replaced by a shorter one.
     if (start < offset) history.clear();
     serverNow = Date.parse(response.headers.get("Date")) / 1000;
-    news = history.add(entriesOf(await response.text()));
+    changed = history.add(entriesOf(await response.text()));
     more = stop > start && stop < end;
     offset = stop;
-    answers = true;
+    connected = true;
   } catch {
-    answers = false;
+    connected = false;
   }
-  if (news || answers !== answered) show();
+  if (changed || connected !== before) show();
   else showState(history.frames[shownIndex()]);
   setTimeout(poll, more ? 0 : POLL);
 }
@@ -63,7 +62,7 @@ function entriesOf(text) {
     try {
       if (line) entries.push(JSON.parse(line));
     } catch {
-      // A killed process left it unfinished.
+      // A torn line, left by a killed process.
     }
   }
   return entries;
@@ -111,7 +110,7 @@ function play() {
 
 // -- showing it -----------------------------------------------------------------------------
 
-// Ask for one repainting, however many things have changed.
+// Repaint once, in the next animation frame.
 function show() {
   if (pending) return;
   pending = true;
@@ -164,7 +163,7 @@ function showState(frame) {
     const silence = Math.max(0, serverNow - last.time);
     [state, text] = silence < patience ? ["live", "live"] : ["over", `no batch for ${duration(silence)}: the run is over, or has no data`];
   }
-  if (!answers) [state, text] = ["lost", "the map's server does not answer; what is here can still be replayed"];
+  if (!connected) [state, text] = ["lost", "the map's server does not answer; batches read so far can be replayed"];
   setText("state", text);
   Object.assign(document.body.dataset, { state, frames: history.frames.length, following });
 
@@ -206,7 +205,7 @@ function showLegend(frame, by) {
     [low, high] = by === "busy" ? ["0", `${(1000 * scale.high).toFixed(0)} ms`] : [scale.low, scale.high].map((v) => v.toPrecision(2)).map(Number).map(short);
     text = "work of the partition's executor in this batch";
     if (by === "density") {
-      text = frame.loads ? "points in each cell, logarithmic" : "points in each cell, the mean of its executor's cells, logarithmic";
+      text = frame.loads ? "points per cell, logarithmic" : "points per cell, mean of the executor's cells, logarithmic";
     }
     const context = sized(strip, 140, 12);
     for (let x = 0; x < 140; x++) {
@@ -214,8 +213,8 @@ function showLegend(frame, by) {
       context.fillRect(x, 0, 1, 12);
     }
   }
-  if (frame?.partitions.some((p) => p.owners.length > 1)) text += "; ○ a hot cell that several share";
-  if (byId("moves").checked) text += "; red: moved just now";
+  if (frame?.partitions.some((p) => p.owners.length > 1)) text += "; ○ shared by several executors";
+  if (byId("moves").checked) text += "; red: just moved";
   setText("legend-low", low);
   setText("legend-high", high);
   setText("legend-text", text);
@@ -251,13 +250,13 @@ function executorRow(executor) {
 }
 
 function showLog(frame, moves) {
-  const told = moves.slice(0, MOVES_SHOWN).map((move) => `p${move.partition.id} ${arrow(move)}`);
-  if (moves.length > told.length) told.push(`${moves.length - told.length} more`);
-  setText("moved", told.length ? `Moved before batch ${frame.batch}: ${told.join(", ")}` : "Nothing moved before this batch.");
-  byId("moved").classList.toggle("some", told.length > 0);
+  const listed = moves.slice(0, MAX_MOVES).map((move) => `p${move.partition.id} ${arrow(move)}`);
+  if (moves.length > listed.length) listed.push(`${moves.length - listed.length} more`);
+  setText("moved", listed.length ? `Moved before batch ${frame.batch}: ${listed.join(", ")}` : "Nothing moved before this batch.");
+  byId("moved").classList.toggle("some", listed.length > 0);
   const wanted = byId("requests").checked ? () => true : ({ kind }) => kind !== "ask";
-  const lines = history.decisionsUpTo(frame.batch, wanted, MOST_LINES);
-  // The same lines stay: somebody may be reading, or marking them.
+  const lines = history.decisionsUpTo(frame.batch, wanted, MAX_DECISIONS);
+  // Unchanged lines stay in place: someone may be selecting text.
   if (lines.length === logged.length && lines.every((line, i) => line === logged[i])) return;
   logged = lines;
   byId("decisions").replaceChildren(...lines.map(decisionLine));
@@ -290,7 +289,7 @@ function showPicked(frame) {
   setText("picked", `p${partition.id}: ${who}; ${cells}, ${onX(x(c1))} to ${onX(x(c2))}, ${onY(y(r1))} to ${onY(y(r2))}`);
 }
 
-// Written only where it differs, so that screen readers hear news alone.
+// Sets a text only if it differs, so that screen readers announce changes only.
 function setText(id, text) {
   const element = byId(id);
   if (element.textContent !== text) element.textContent = text;
@@ -349,5 +348,5 @@ fetch("land.json")
     drawing.land = landOf(land);
     show();
   })
-  .catch(() => {}); // the map is usable without
+  .catch(() => {}); // the map works without land
 poll();

@@ -1,6 +1,6 @@
-// Timelines: how a number went, batch by batch, with the batch in view marked.
+// Timelines: small charts of one number each over all batches; the shown batch is marked.
 //
-// Owns the small charts and what they show. A click says which frame was meant.
+// A click selects a batch.
 
 import { short, sized, ticks } from "./drawing.js";
 
@@ -11,10 +11,10 @@ const HEIGHT = 92;
 const AXIS = 30;
 
 const MEASURES = [
-  { name: "throughput", title: "Throughput, points a second", value: (f) => (f.seconds ? f.points / f.seconds : 0), show: (v) => short(Math.round(v)) },
-  { name: "latency", title: "Latency, seconds a batch", value: (f) => f.seconds / f.count, show: (v) => `${v.toFixed(2)} s` },
-  { name: "balance", title: "Balance, mean work / most, 1 is perfect", value: (f) => f.balance, show: (v) => v.toFixed(2), most: 1 },
-  { name: "queries", title: "Queries, operations a batch", value: (f) => f.operations / f.count, show: (v) => short(Math.round(v)) },
+  { name: "throughput", title: "Throughput, points per second", value: (f) => (f.seconds ? f.points / f.seconds : 0), show: (v) => short(Math.round(v)) },
+  { name: "latency", title: "Latency, seconds per batch", value: (f) => f.seconds / f.count, show: (v) => `${v.toFixed(2)} s` },
+  { name: "balance", title: "Balance, mean work / largest, 1 is perfect", value: (f) => f.balance, show: (v) => v.toFixed(2), most: 1 },
+  { name: "queries", title: "Queries, operations per batch", value: (f) => f.operations / f.count, show: (v) => short(Math.round(v)) },
 ];
 
 export class Timelines {
@@ -80,7 +80,7 @@ class Chart {
     line(context, values.map((v, i) => [x(i), y(v)]));
     context.fillStyle = colour("move");
     values.forEach((v, i) => {
-      // Above the scale, which one odd batch must not spoil for all others.
+      // Above the scale: one outlier must not flatten all other batches.
       if (v > most) triangle(context, x(i), PAD);
     });
     context.strokeStyle = colour("ink");
@@ -93,7 +93,7 @@ class Chart {
     if (this.hasAxis) this.#axis(context, frames, x, width, colour("dim"), clock);
   }
 
-  // Batches, and when they were: batches are evenly spaced, hours need not be.
+  // Batch numbers and times; batches are evenly spaced, their times need not be.
   #axis(context, frames, x, width, colour, clock) {
     context.fillStyle = colour;
     const last = frames.length - 1;
@@ -108,7 +108,7 @@ class Chart {
   }
 }
 
-// The top of a scale: the most, but for values far above nearly all others.
+// The top of a scale: the maximum, without outliers.
 function top(values) {
   const sorted = [...values].sort((a, b) => a - b);
   const most = sorted.at(-1) ?? 0;
