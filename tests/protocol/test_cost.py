@@ -19,7 +19,9 @@ from sparkswarm.protocol.cost import (
     WorkModel,
     make_cost_model,
 )
-from sparkswarm.protocol.statistics import HALVE, KEEP, Axis, Statistics
+from sparkswarm.protocol.statistics import HALVE, Axis, Statistics
+
+from ..support.statistics import KEEP
 
 MODELS: list[CostModel] = [PaperModel(), WorkModel(), WorkModel(per_point=3.0, per_check=0.25)]
 both_models = pytest.mark.parametrize("model", MODELS, ids=["paper", "work", "work, own prices"])
@@ -32,7 +34,7 @@ class Arrivals(NamedTuple):
     queries: list[CellRect]
 
 
-def statistics_of(cells: CellRect, rounds: list[Arrivals], fade: float = HALVE) -> Statistics:
+def statistics_of(cells: CellRect, rounds: list[Arrivals], decay: float = HALVE) -> Statistics:
     """Collect what of ``rounds`` lies in ``cells``."""
     statistics = Statistics(cells)
     for points, queries in rounds:
@@ -44,7 +46,7 @@ def statistics_of(cells: CellRect, rounds: list[Arrivals], fade: float = HALVE) 
         columns, rows, checks = np.array(mine, dtype=np.int32).reshape(-1, 3).T.copy()
         statistics.collect_points(columns, rows, checks.astype(np.float64))
         statistics.collect_queries(QueryCells.of(queries).clipped(cells))
-        statistics.close_round(fade)
+        statistics.close_round(decay)
     return statistics
 
 

@@ -89,7 +89,7 @@ def test_a_shared_partition_whose_tickets_do_not_add_up_is_refused(owners, ticke
 
 
 def test_tickets_of_a_partition_that_is_not_shared_are_refused() -> None:
-    with pytest.raises(PlanError, match="partition 7 has one owner and no use for tickets"):
+    with pytest.raises(PlanError, match="partition 7 has one owner and must not have tickets"):
         Partition(7, WHOLE, (1,), (TICKETS,))
 
 

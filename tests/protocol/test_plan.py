@@ -201,23 +201,23 @@ REFUSED: dict[str, tuple[list[PlanChange], str]] = {
         [merged((P4, replace(P6, owners=(2,))), TWO.grid.cells, 8)],
         "p6 is not in the plan",
     ),
-    "an id that nobody reserved": ([moved(P4, 0, 1, 10)], "id 10 is not a fresh one"),
-    "an id far beyond": ([moved(P4, 0, 1, 1000)], "id 1000 is not a fresh one"),
+    "an id that nobody reserved": ([moved(P4, 0, 1, 10)], "id 10 is not a fresh id"),
+    "an id far beyond": ([moved(P4, 0, 1, 1000)], "id 1000 is not a fresh id"),
     "the second id of a split was not reserved": (
         [split(P4, [(HALVES[0], {0: TICKETS}), (HALVES[1], {1: TICKETS})], 9)],
-        "id 10 is not a fresh one",
+        "id 10 is not a fresh id",
     ),
-    "the id of the partition itself": ([moved(P4, 0, 1, 4)], "id 4 is not a fresh one"),
-    "an id in use": ([moved(P4, 0, 1, 6)], "id 6 is not a fresh one"),
-    "an id older than the parent": ([moved(P4, 0, 1, 3)], "id 3 is not a fresh one"),
+    "the id of the partition itself": ([moved(P4, 0, 1, 4)], "id 4 is not a fresh id"),
+    "an id in use": ([moved(P4, 0, 1, 6)], "id 6 is not a fresh id"),
+    "an id older than the parent": ([moved(P4, 0, 1, 3)], "id 3 is not a fresh id"),
     "an id older than one of the parents": (
         [merged((P4, P6), TWO.grid.cells, 5)],
-        "id 5 is not a fresh one",
+        "id 5 is not a fresh id",
     ),
-    "a negative id": ([moved(P4, 0, 1, -1)], "id -1 is not a fresh one"),
+    "a negative id": ([moved(P4, 0, 1, -1)], "id -1 is not a fresh id"),
     "an id that an earlier change took": (
         [moved(P4, 0, 1, 8), moved(P6, 1, 2, 8)],
-        "id 8 is not a fresh one",
+        "id 8 is not a fresh id",
     ),
     "one id for two pieces": (
         [
@@ -227,7 +227,7 @@ REFUSED: dict[str, tuple[list[PlanChange], str]] = {
                 (Partition(8, HALVES[0], (0,)), Partition(8, HALVES[1], (1,))),
             )
         ],
-        "id 8 is not a fresh one",
+        "id 8 is not a fresh id",
     ),
     "an executor beyond the last": ([moved(P4, 0, 3, 8)], "executors are 0 to 2"),
     "a negative executor": ([moved(P4, 0, -1, 8)], "executors are 0 to 2"),

@@ -246,7 +246,7 @@ def test_what_was_found_is_explained_and_so_is_what_was_not(found: tuple[World, 
         for created in change.created
         for owner in set(created.owners) - set(change.retired[0].owners)
     }
-    assert gained == set(search.parcels) <= set(takers)
+    assert gained == set(search.takeovers) <= set(takers)
     assert bool(search.changes) == bool(search.transfers)
     assert all(transfer.cost >= 0 and in_words(transfer) for transfer in search.transfers)
     assert search.changes or search.refusals
@@ -286,7 +286,7 @@ def check_conserved(world: World, search: Search) -> None:
             said = -sum(transfer.cost for transfer in search.transfers)
         assert gained == pytest.approx(said, abs=1e-6)
         if not any(m in p.owners for p in world.partitions):
-            parcels = [MODEL.numerator(h.statistics) for h in search.parcels.get(m, [])]
+            parcels = [MODEL.numerator(h.statistics) for h in search.takeovers.get(m, [])]
             assert sum(parcels) == pytest.approx(said, abs=1e-6)
 
 
@@ -634,7 +634,7 @@ def test_where_there_is_nothing_to_give_that_is_said(
     cells: int, elsewhere: float, rules: Rules
 ) -> None:
     search = world_of(*[[[1.0]]] * cells, elsewhere=[elsewhere]).search(rules)
-    assert (search.changes, search.transfers, search.parcels) == ([], [], {})
+    assert (search.changes, search.transfers, search.takeovers) == ([], [], {})
     assert refusals(search) == ["nothing that 0 holds fits 1"]
 
 
@@ -790,8 +790,8 @@ def test_a_parcel_has_what_its_taker_does_not_hold_yet() -> None:
     """All of it a share of one cell, which is shared first with one, then with the other."""
     world = world_of([[64.0]], elsewhere=[0.0, 0.0])
     search = world.search(SHARING)
-    assert [[h.partition.id for h in search.parcels[m]] for m in (1, 2)] == [[FRESH], [FRESH + 1]]
-    assert [MODEL.numerator(search.parcels[m][0].statistics) for m in (1, 2)] == [21.0, 21.0]
+    assert [[h.partition.id for h in search.takeovers[m]] for m in (1, 2)] == [[FRESH], [FRESH + 1]]
+    assert [MODEL.numerator(search.takeovers[m][0].statistics) for m in (1, 2)] == [21.0, 21.0]
 
 
 @given(found=searches(), sharing=st.booleans())
@@ -805,7 +805,7 @@ def test_with_queries_at_hand_every_parcel_has_them_counted(
         queries_of=lambda partition: queries.clipped(partition.cells),
     )  # fmt: skip
     search.run(world.receivers)
-    for parcel in search.parcels.values():
+    for parcel in search.takeovers.values():
         for holding in parcel:
             cells = holding.partition.cells
             assert holding.statistics.cells == cells

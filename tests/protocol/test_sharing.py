@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.cost import PaperModel, WorkModel
+from sparkswarm.protocol.holding import Holding
 from sparkswarm.protocol.partition import TICKETS, ChangeKind, Partition
 from sparkswarm.protocol.sharing import (
     COOL,
@@ -88,7 +89,14 @@ def share(
     partition: Partition, statistics: Statistics, amount: float, level: float, m_low: int = 1
 ) -> Sharing | None:
     return share_hot_cell(
-        partition, statistics, MODEL, 1.0, M_HIGH, m_low, amount, level, fresh_id=20
+        Holding(partition, statistics),
+        MODEL,
+        1.0,
+        m_high=M_HIGH,
+        m_low=m_low,
+        amount=amount,
+        level=level,
+        fresh_id=20,
     )
 
 
@@ -227,7 +235,16 @@ def test_the_level_and_the_amount_are_costs_not_numerators() -> None:
     assert model.numerator(statistics) == 16
     partition = Partition(1, cell, (M_HIGH,))
     for level, hot in ((2.001 / WORTH_SHARING, False), (1.999 / WORTH_SHARING, True)):
-        found = share_hot_cell(partition, statistics, model, 8.0, M_HIGH, 1, 0.5, level, 2)
+        found = share_hot_cell(
+            Holding(partition, statistics),
+            model,
+            8.0,
+            m_high=M_HIGH,
+            m_low=1,
+            amount=0.5,
+            level=level,
+            fresh_id=2,
+        )
         assert (found is not None) == hot
         if found is not None:
             assert found.cost == 0.5

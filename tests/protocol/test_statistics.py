@@ -18,7 +18,6 @@ from sparkswarm.protocol.statistics import (
     CHECKS_NEW,
     FIELDS,
     HALVE,
-    KEEP,
     N_NEW,
     PRE_SPAN_Q,
     Q_NEW,
@@ -32,7 +31,7 @@ from sparkswarm.protocol.statistics import (
     Statistics,
 )
 
-from ..support.statistics import checks_in, points_in, queries_in, received_in
+from ..support.statistics import KEEP, checks_in, points_in, queries_in, received_in
 
 COLLECTORS = [N_NEW, Q_NEW, SPAN_Q_NEW, CHECKS_NEW]
 axes = pytest.mark.parametrize("axis", list(Axis))
@@ -99,7 +98,7 @@ def clip(queries: Iterable[CellRect], cells: CellRect) -> list[CellRect]:
 
 
 def live(
-    cells: CellRect, rounds: list[Round], fade: float = KEEP, close_last: bool = True
+    cells: CellRect, rounds: list[Round], decay: float = KEEP, close_last: bool = True
 ) -> Statistics:
     """Collect what of ``rounds`` lies in ``cells``, closing after every round."""
     statistics = Statistics(cells)
@@ -108,7 +107,7 @@ def live(
         statistics.collect_queries(QueryCells.of(clip(r.queries, cells)))
         statistics.remove_queries(QueryCells.of(clip(r.removed, cells)))
         if close_last or i < len(rounds) - 1:
-            statistics.close_round(fade)
+            statistics.close_round(decay)
     return statistics
 
 
@@ -299,22 +298,22 @@ def test_weights_and_checks_count_for_what_they_say() -> None:
     seed=st.integers(0, 2**32 - 1),
     columns=st.integers(1, 5),
     rows=st.integers(1, 5),
-    fade=st.sampled_from([0.0, HALVE, 0.7, KEEP]),
+    decay=st.sampled_from([0.0, HALVE, 0.7, KEEP]),
 )
 def test_closing_a_round_is_the_papers_formulas(
-    seed: int, columns: int, rows: int, fade: float
+    seed: int, columns: int, rows: int, decay: float
 ) -> None:
     rng = np.random.default_rng(seed)
     old = rng.integers(0, 9, (rows + columns, FIELDS)).astype(np.float64)
     statistics = Statistics(CellRect(0, 0, columns, rows), old.copy())
-    statistics.close_round(fade)
+    statistics.close_round(decay)
     for axis, first, count in ((Axis.ROWS, 0, rows), (Axis.COLUMNS, rows, columns)):
         new = statistics.lines(axis)
         for i in range(count):
             until = old[first : first + i + 1]
             now = old[first + i]
-            assert new[i, N] == pytest.approx(fade * now[N] + until[:, N_NEW].sum())
-            assert new[i, CHECKS] == pytest.approx(fade * now[CHECKS] + until[:, CHECKS_NEW].sum())
+            assert new[i, N] == pytest.approx(decay * now[N] + until[:, N_NEW].sum())
+            assert new[i, CHECKS] == pytest.approx(decay * now[CHECKS] + until[:, CHECKS_NEW].sum())
             assert new[i, Q] == now[Q] + until[:, Q_NEW].sum()
             assert new[i, R] == until[:, N_NEW].sum() + until[:, Q_NEW].sum()
             assert new[i, SPAN_Q] == now[SPAN_Q] + now[SPAN_Q_NEW]
@@ -333,8 +332,10 @@ def test_old_points_are_halved_unless_told_otherwise() -> None:
 # -- the proof of correctness --------------------------------------------------------------
 
 
-@given(history=histories(), fade=st.sampled_from([KEEP, HALVE]))
-def test_every_run_of_rows_or_columns_has_what_a_count_finds(history: History, fade: float) -> None:
+@given(history=histories(), decay=st.sampled_from([KEEP, HALVE]))
+def test_every_run_of_rows_or_columns_has_what_a_count_finds(
+    history: History, decay: float
+) -> None:
     """N, Q and R of every sub-partition, after every round, whatever was removed since."""
     cells = history.cells
     statistics = Statistics(cells)
@@ -342,7 +343,7 @@ def test_every_run_of_rows_or_columns_has_what_a_count_finds(history: History, f
         collect(statistics, now.points)
         statistics.collect_queries(QueryCells.of(now.queries))
         statistics.remove_queries(QueryCells.of(now.removed))
-        totals = statistics.close_round(fade)
+        totals = statistics.close_round(decay)
         assert totals == (len(now.points), len(now.queries), sum(p.checks for p in now.points))
         assert not statistics.values[:, COLLECTORS].any()
 
@@ -351,7 +352,7 @@ def test_every_run_of_rows_or_columns_has_what_a_count_finds(history: History, f
         for axis in Axis:
             for start, stop in runs(cells, axis):
                 part = band(cells, axis, start, stop)
-                weighted = [(fade ** (age - i), p) for i, r in enumerate(past) for p in r.points]
+                weighted = [(decay ** (age - i), p) for i, r in enumerate(past) for p in r.points]
                 found = [(weight, p) for weight, p in weighted if inside(p, part)]
                 points = sum(weight for weight, _ in found)
                 checks = sum(weight * p.checks for weight, p in found)
@@ -388,10 +389,10 @@ def test_a_removed_query_leaves_at_once_but_did_arrive() -> None:
 # -- jumps ---------------------------------------------------------------------------------
 
 
-def steady(points: float, checks: float, fade: float = HALVE) -> Statistics:
+def steady(points: float, checks: float, decay: float = HALVE) -> Statistics:
     """Return statistics that have seen the same round for ever, spread 1:3 over two rows."""
     statistics = Statistics(CellRect(0, 0, 2, 2))
-    receive(statistics, points / (1 - fade), checks)
+    receive(statistics, points / (1 - decay), checks)
     statistics.close_round(KEEP)
     return statistics
 
@@ -422,17 +423,17 @@ NO_JUMPS = {
 
 
 @pytest.mark.parametrize("arrivals", JUMPS.values(), ids=JUMPS)
-@pytest.mark.parametrize("fade", [0.0, HALVE, 0.75])
+@pytest.mark.parametrize("decay", [0.0, HALVE, 0.75])
 def test_after_a_jump_it_is_as_if_the_new_rate_had_always_been(
-    arrivals: tuple[float, float], fade: float
+    arrivals: tuple[float, float], decay: float
 ) -> None:
     points, checks = arrivals
-    statistics = steady(100, 2, fade)
+    statistics = steady(100, 2, decay)
     statistics.collect_queries(QueryCells.of([CellRect(0, 0, 1, 2)]))
     statistics.close_round(KEEP)
     receive(statistics, points, checks)
-    totals = statistics.close_round(fade, forget_jumps=True)
-    always = steady(points, checks, fade)
+    totals = statistics.close_round(decay, forget_jumps=True)
+    always = steady(points, checks, decay)
     same(statistics.values[:, [N, CHECKS]], always.values[:, [N, CHECKS]])
     assert totals == (points, 0, points * checks)
     assert statistics.received == points
@@ -449,14 +450,14 @@ def test_without_a_jump_the_past_fades_as_always(arrivals: tuple[float, float]) 
     assert (watchful.values == plain.values).all()
 
 
-@pytest.mark.parametrize(("fade", "forget"), [(KEEP, True), (HALVE, False)])
+@pytest.mark.parametrize(("decay", "forget"), [(KEEP, True), (HALVE, False)])
 def test_the_past_is_never_dropped_when_it_is_kept_or_nobody_asked(
-    fade: float, forget: bool
+    decay: float, forget: bool
 ) -> None:
     statistics = steady(100, 2)
     receive(statistics, 1000, 2)
-    statistics.close_round(fade, forget_jumps=forget)
-    assert statistics.points == 200 * fade + 1000
+    statistics.close_round(decay, forget_jumps=forget)
+    assert statistics.points == 200 * decay + 1000
 
 
 def test_the_past_is_kept_by_default() -> None:
@@ -480,7 +481,7 @@ def test_the_noise_of_a_steady_stream_is_no_jump(rate: float) -> None:
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 3, 10])
 def test_a_thin_stream_is_not_overrated(rate: float) -> None:
-    """The mean of N over many rounds is the rate / (1 - fade), with jumps as without."""
+    """The mean of N over many rounds is the rate / (1 - decay), with jumps as without."""
     rng = np.random.default_rng(11)
     statistics = steady(rate, 0)
     total, rounds = 0.0, 3000
@@ -513,27 +514,27 @@ def test_a_new_partition_is_seen_in_full_as_soon_as_chance_cannot_explain_it(
 # -- parts ---------------------------------------------------------------------------------
 
 
-@given(cut=bands(), fade=st.sampled_from([KEEP, HALVE]), close_last=st.booleans())
+@given(cut=bands(), decay=st.sampled_from([KEEP, HALVE]), close_last=st.booleans())
 def test_along_the_cut_the_statistics_of_a_part_are_exact(
-    cut: tuple[History, Axis, CellRect], fade: float, close_last: bool
+    cut: tuple[History, Axis, CellRect], decay: float, close_last: bool
 ) -> None:
     """Every field, collectors in mid-round too, as if the part had always been by itself."""
     (cells, rounds), axis, part = cut
-    found = live(cells, rounds, fade, close_last).restricted_to(part)
-    wanted = live(part, rounds, fade, close_last)
+    found = live(cells, rounds, decay, close_last).restricted_to(part)
+    wanted = live(part, rounds, decay, close_last)
     assert found.cells == part
     assert found.values.shape == wanted.values.shape
     same(found.lines(axis), wanted.lines(axis))
 
 
-@given(cut=bands(), fade=st.sampled_from([KEEP, HALVE]), close_last=st.booleans())
+@given(cut=bands(), decay=st.sampled_from([KEEP, HALVE]), close_last=st.booleans())
 def test_across_the_cut_no_prefix_is_off_by_more_than_the_bound(
-    cut: tuple[History, Axis, CellRect], fade: float, close_last: bool
+    cut: tuple[History, Axis, CellRect], decay: float, close_last: bool
 ) -> None:
     (cells, rounds), axis, part = cut
-    whole = live(cells, rounds, fade, close_last)
+    whole = live(cells, rounds, decay, close_last)
     found = whole.restricted_to(part).lines(other(axis))
-    wanted = live(part, rounds, fade, close_last).lines(other(axis))
+    wanted = live(part, rounds, decay, close_last).lines(other(axis))
     for field, running in ((N, False), (CHECKS, False), (N_NEW, True), (CHECKS_NEW, True)):
         estimate, true, all_lines = found[:, field], wanted[:, field], whole.lines(axis)[:, field]
         if running:
@@ -678,13 +679,13 @@ def test_a_part_of_nothing_has_nothing() -> None:
 # -- joining and sharing -------------------------------------------------------------------
 
 
-@given(tiling=tilings(), fade=st.sampled_from([KEEP, HALVE]), close_last=st.booleans())
+@given(tiling=tilings(), decay=st.sampled_from([KEEP, HALVE]), close_last=st.booleans())
 def test_joined_parts_have_the_points_of_the_whole(
-    tiling: tuple[History, list[CellRect]], fade: float, close_last: bool
+    tiling: tuple[History, list[CellRect]], decay: float, close_last: bool
 ) -> None:
     (cells, rounds), parts = tiling
-    whole = live(cells, rounds, fade, close_last)
-    pieces = [live(part, rounds, fade, close_last) for part in parts]
+    whole = live(cells, rounds, decay, close_last)
+    pieces = [live(part, rounds, decay, close_last) for part in parts]
     found = Statistics.joined(pieces, cells)
     assert found.cells == cells
     fields = [N, CHECKS, N_NEW, CHECKS_NEW]

@@ -24,7 +24,7 @@ FOUND_BY = {
     Bug.ALGORITHM_1_AS_PRINTED: "Operation",
     Bug.ACKNOWLEDGED_WITHOUT_COUNT: "in the answer to",
     Bug.TWO_COORDINATORS: "publishes in term",
-    Bug.ID_REUSE: "is not a fresh one",
+    Bug.ID_REUSE: "is not a fresh id",
     Bug.BORDER_CELL_TWICE: "duplicated",
     Bug.TOMBSTONE_LOST: "possible are versions",
     Bug.SEEN_NOT_MOVED: "duplicated",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from sparkswarm.protocol.statistics import CHECKS, PRE_SPAN_Q, SPAN_Q, Axis, N, Q, R, Statistics
 
+KEEP = 1.0
+"""No decay, so that numbers equal a count over all rounds."""
+
 
 def points_in(statistics: Statistics, axis: Axis, start: int, stop: int) -> float:
     """Return N of lines ``start`` to ``stop - 1``."""

@@ -1,7 +1,8 @@
-"""The Coordinator, as a state machine: reports in, requests and plan changes out.
+"""The Coordinator, a state machine: cost reports in, requests and plan changes out.
 
-Owns the plan, the ids and the decision. It knows two numbers per executor and round, never
-a statistic. Every decision leaves a :class:`Decision` with its reason.
+Owns the plan, the partition ids and the decisions. It knows two numbers per executor and round,
+never statistics. Every decision leaves a :class:`Decision`. Runs on the driver, or on one
+machine of the simulator; a call takes microseconds.
 """
 
 from __future__ import annotations
@@ -34,19 +35,14 @@ from sparkswarm.protocol.partition import Partition, PlanChange, moved
 from sparkswarm.protocol.plan import Plan
 
 PIECES_PER_PAIR = 5
-"""Ids set aside for what one m_low may get beyond whole partitions: a cell cut out of a
-partition leaves up to four pieces around it."""
+"""Ids reserved for each m_low beyond those for whole partitions: cutting a cell out of a
+partition makes up to five pieces."""
 
 
 class Coordinator:
-    """The one GlobalIndex machine that also decides (paper, "Adaptive Load Balancing").
+    """The GlobalIndex machine that also decides (paper, "Adaptive Load Balancing").
 
-    Parameters
-    ----------
-    plan
-        The plan in force.
-    config
-        The settings.
+    ``plan`` is the plan in force.
     """
 
     def __init__(self, plan: Plan, config: SwarmConfig) -> None:
@@ -60,21 +56,21 @@ class Coordinator:
         self._system_received = 0.0
         self._asked: dict[int, ReduceRequest] = {}
         self._granted: dict[int, list[range]] = {}
-        self._achieved: MeasuredThroughput | None = None
+        self._measured: MeasuredThroughput | None = None
         self._tried: set[int] = set()
         self._waiting: list[IdRequest] = []
         self._unusable: set[int] = set()
         self._lost: set[int] = set()
 
     def handle(self, message: Message) -> list[Message]:
-        """Take one message and return what to send."""
+        """Take one message; return the messages to send."""
         match message:
             case CostReport():
                 return self._report(message)
             case ReportsDue():
                 return self._close() if message.round == self._round else []
             case MeasuredThroughput():
-                self._achieved = message
+                self._measured = message
                 return []
             case Proposal():
                 return self._proposal(message)
@@ -85,12 +81,16 @@ class Coordinator:
         raise ProtocolError(f"a Coordinator cannot handle {message!r}")
 
     def resize(self, executors: int) -> list[Message]:
-        """Go on with another number of executors; return what to send.
+        """Change the number of executors; return the messages to send.
 
-        What the executors that leave had is moved to those that stay. A round that has
-        begun is over without a decision: all that still arrives of it is late, because it
-        was said among another number of executors. The next round is a round like any other.
-        PlanError if no executor would be left, and nothing has changed then.
+        Partitions of executors that leave move to those that stay. A round that has begun ends
+        without a decision: reports and proposals of it that still arrive are late, because they
+        belong to another number of executors.
+
+        Raises
+        ------
+        PlanError
+            If no executor would be left; nothing has changed then.
         """
         plan, changes = resized(self.plan, executors)
         same = plan.version == self.plan.version
@@ -108,14 +108,15 @@ class Coordinator:
         return [PlanPublished(plan.version, changes), decision]
 
     def lose(self, executor: int) -> list[Message]:
-        """Go on without an executor that died; return what to send.
+        """Go on without an executor that died; return the messages to send.
 
-        What it had goes to those that are left, each time to the one with the fewest
-        partitions. As after a resize, a round that has begun is over. It must not be the last.
+        Each of its partitions goes to the remaining executor with the fewest partitions. As
+        after a resize, a round that has begun ends without a decision. The last executor cannot
+        be lost.
         """
         left = [m for m in range(self.plan.executors) if m not in self._lost | {executor}]
         if not left:
-            raise ProtocolError(f"executor {executor} is the last one")
+            raise ProtocolError(f"executor {executor} is the last one and cannot be lost")
         self._lost.add(executor)
         held = Counter(m for partition in self.plan.partitions for m in partition.owners)
         orphans = self.plan.owned_by(executor)
@@ -139,7 +140,7 @@ class Coordinator:
         return [PlanPublished(self.plan.version, tuple(changes)), decision]
 
     def regain(self, executor: int) -> list[Message]:
-        """Count on an executor again that was lost; it has nothing until it is given load."""
+        """Use a lost executor again; it owns nothing until it is given load."""
         self._lost.discard(executor)
         return [
             Decision(
@@ -151,13 +152,13 @@ class Coordinator:
         ]
 
     def _start_over(self) -> None:
-        """End a round that has begun, among other executors: what still arrives of it is late."""
+        """End a round that has begun, because the executors are others now."""
         if self._reports or self._unusable:
             self._begin(self._round + 1)
         self._decider.forget()
 
     def _begin(self, number: int) -> None:
-        """Start a round: nothing of the one before counts any more."""
+        """Start a round and forget the one before."""
         self._round = number
         self._reports = {}
         self._costs = []
@@ -168,7 +169,7 @@ class Coordinator:
         self._unusable = set()
 
     def _report(self, report: CostReport) -> list[Message]:
-        """Wait for all executors, then decide."""
+        """Record a report; decide once all executors have reported."""
         known = 0 <= report.executor < self.plan.executors and report.executor not in self._lost
         if report.round < self._round or not known:
             return [self._ignored(report, Reason.LATE_OR_UNKNOWN)]
@@ -197,7 +198,7 @@ class Coordinator:
         )
 
     def _close(self) -> list[Message]:
-        """Decide, and serve the requests for ids that had to wait for the decision."""
+        """Decide, then grant the ids that were requested before the decision."""
         if self._costs or not self._reports:
             return []
         messages = self._decide()
@@ -206,14 +207,14 @@ class Coordinator:
         return messages
 
     def _decide(self) -> list[Message]:
-        """Compute R(S) and the costs, decide, and ask the most loaded to give."""
+        """Compute R(S) and the costs, decide, and ask the most loaded executors to give."""
         self._system_received = sum(report.received for report in self._reports.values())
         known = {
             m: self._model.cost(report.numerator, self._system_received)
             for m, report in self._reports.items()
         }
         mean = sum(known.values()) / len(known)
-        # A silent executor is neither asked nor given anything: it looks like the mean.
+        # An executor that did not report counts as the mean: it neither gives nor receives.
         self._costs = [known.get(m, mean) for m in range(self.plan.executors)]
         silent = [m for m in range(self.plan.executors) if m not in known]
         messages: list[Message] = []
@@ -230,8 +231,8 @@ class Coordinator:
             kind, reason = DecisionKind.KEEP, Reason.NOTHING_ARRIVED
             return [*messages, Decision(round=self._round, kind=kind, reason=reason)]
         throughput = self._system_received
-        if self._achieved is not None and self._achieved.round == self._round:
-            throughput = self._achieved.throughput
+        if self._measured is not None and self._measured.round == self._round:
+            throughput = self._measured.throughput
         ruling = self._decider.decide(known, throughput, self._system_received)
         messages.append(
             Decision(
@@ -276,7 +277,7 @@ class Coordinator:
         return messages
 
     def _request(self, group: Group) -> ReduceRequest:
-        """Write the request, with a run of ids long enough for anything m_high may do."""
+        """Return the request, with ids enough for anything m_high may do."""
         each = PIECES_PER_PAIR + len(self.plan.owned_by(group.m_high))
         ids = self._reserve(group.m_high, each * len(group.m_lows))
         return ReduceRequest(
@@ -294,7 +295,7 @@ class Coordinator:
         return ids
 
     def _proposal(self, proposal: Proposal) -> list[Message]:
-        """Publish what fits the plan of a proposal, and refuse the rest with the reason."""
+        """Publish the changes of a proposal that fit the plan and refuse the others."""
         granted = self._take_grant(proposal)
         messages: list[Message] = []
         accepted: list[PlanChange] = []
@@ -344,8 +345,8 @@ class Coordinator:
     ) -> Reason | None:
         """Return why a change cannot be made, or None.
 
-        The owners of a shared partition may propose different changes to it in one round:
-        the first to arrive is made.
+        Owners of a shared partition may propose different changes to it in one round: the
+        first one is made.
         """
         if proposal.round != self._round:
             return Reason.OLD_ROUND
@@ -360,7 +361,7 @@ class Coordinator:
         return None
 
     def _take_grant(self, proposal: Proposal) -> range:
-        """Find the run of ids that a proposal uses; it can be used only once."""
+        """Return the range of ids granted for a proposal; it can be used only once."""
         first = min((p.id for change in proposal.changes for p in change.created), default=-1)
         runs = self._granted.get(proposal.executor, [])
         granted = next((run for run in runs if first in run), range(0))
@@ -371,7 +372,7 @@ class Coordinator:
         return granted
 
     def _next_machine(self, answer: NothingFeasible) -> list[Message]:
-        """Try the next most loaded machine with the same receivers."""
+        """Ask the next most loaded executor to give to the same receivers."""
         request = self._asked.pop(answer.executor, None)
         if request is None or answer.round != self._round:
             return []
@@ -382,7 +383,7 @@ class Coordinator:
         return [decision, *self._ask(givers, free, len(free))]
 
     def _grant(self, request: IdRequest) -> list[Message]:
-        """Grant ids for tidying up, unless the executor is already giving load away."""
+        """Grant ids for merging and un-sharing, unless the executor is giving load away."""
         if request.round != self._round or request.executor in self._asked:
             return []
         if not self._costs:
@@ -396,7 +397,7 @@ class Coordinator:
 
 
 def _nothing_to_give(answer: NothingFeasible) -> Decision:
-    """Return what an executor found nothing in, with the most profitable option it refused."""
+    """Return the decision for an executor that gives nothing, with the best option it refused."""
     if not answer.refusals:
         return Decision(
             round=answer.round,

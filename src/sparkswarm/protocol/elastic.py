@@ -1,8 +1,8 @@
-"""Elasticity: the same partitions for another number of executors.
+"""Elasticity: a plan for another number of executors.
 
-Owns who takes over from executors that leave. New executors are given nothing here: they
-report no cost, and so are the first to be given load in the next round. Loads are not known
-here either; the rounds that follow put right what was dealt unevenly.
+Owns who takes over from executors that leave. New executors start without partitions: they
+report no cost and are the first to receive load in the next round. Loads are not known here;
+the rounds that follow balance what is uneven.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparkswarm.protocol.plan import Plan
 
 
 class _Stake(NamedTuple):
-    """What one executor has in one partition: all of it, or its tickets."""
+    """The share of one executor in one partition."""
 
     partition: Partition
     owner: int
@@ -26,22 +26,22 @@ class _Stake(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Cells, weighed with the tickets."""
+        """Cells times tickets."""
         return self.partition.cells.area * self.tickets
 
 
 def resized(plan: Plan, executors: int) -> tuple[Plan, tuple[PlanChange, ...]]:
     """Return the plan for that many executors, and the changes that lead to it.
 
-    Growing changes no partition. Shrinking moves whatever the executors from ``executors``
-    on have, one change for each partition concerned: from the largest to the smallest, each
-    stake goes to the executor that has been given the fewest so far, or the fewest cells
-    where several have. Stakes of executors that stay are not touched. The version counts one
-    up, unless the number is what it was: then the plan is returned as it is.
+    Growing changes no partition. Shrinking moves the stakes of executors ``executors`` and
+    above, one change for each partition. From the largest to the smallest, each stake goes to
+    the executor that has received the fewest stakes so far, then the fewest cells. Stakes of
+    executors that stay do not change. With the same number, the plan itself is returned;
+    otherwise its version is one higher.
 
-    What an executor had before does not count: those who stay are balanced already, however
-    many partitions each needs for that, and to make up for few of them would undo it. From
-    22 executors to 16, the efficiency measured was 0.67 so, and 0.59 with holdings counted.
+    The partitions that an executor has already do not count: the executors that stay are
+    balanced, however many partitions each has. From 22 executors to 16, the efficiency
+    measured was 0.67 this way, and 0.59 with present partitions counted.
 
     Raises
     ------
@@ -52,21 +52,21 @@ def resized(plan: Plan, executors: int) -> tuple[Plan, tuple[PlanChange, ...]]:
         raise PlanError(f"a plan needs at least one executor, got {executors}")
     if executors == plan.executors:
         return plan, ()
-    dealt = _deal(plan, executors)
-    ids, plan = plan.reserve(len(dealt))
+    reassigned = _reassign(plan, executors)
+    ids, plan = plan.reserve(len(reassigned))
     changes = tuple(
         PlanChange(
             ChangeKind.MOVE,
             (partition,),
             (successor(fresh_id, partition.cells, shares, partition),),
         )
-        for fresh_id, (partition, shares) in zip(ids, dealt, strict=True)
+        for fresh_id, (partition, shares) in zip(ids, reassigned, strict=True)
     )
     return replace(plan, executors=executors).apply(changes), changes
 
 
-def _deal(plan: Plan, executors: int) -> list[tuple[Partition, Counter[int]]]:
-    """Return the partitions that must change hands, each with its new shares."""
+def _reassign(plan: Plan, executors: int) -> list[tuple[Partition, Counter[int]]]:
+    """Return the partitions that get other owners, each with its new shares."""
     stakes = [_Stake(p, owner, n) for p in plan.partitions for owner, n in p.shares.items()]
     staying = [stake for stake in stakes if stake.owner < executors]
     leaving = [stake for stake in stakes if stake.owner >= executors]

@@ -1,12 +1,13 @@
-"""GlobalIndex: the way from a point or a query to the executors that must see it.
+"""GlobalIndex: from a point or a query to the executors that must see it.
 
-Owns the array cell -> slot and the tables slot -> partition. It knows nothing of loads or
-decisions; it follows the changes it is told.
+Owns the array cell -> slot and the tables slot -> partition. It follows changes of the plan and
+knows nothing of loads or decisions. Runs wherever points are routed: in tasks, and on the
+simulator's routers.
 
-Why slots: a cell holds a small number, its slot, and everything about the partition in that
-slot stands in tables beside it. One 4-byte store redirects a cell to another partition and
-its owner at once, so whoever reads between two stores needs no latch and never sees half a
-change. Reader and writer take turns in one thread; several threads need a lock of their own.
+Each cell holds a small number, its slot; everything about the partition in that slot is in
+tables beside it. One 4-byte store redirects a cell to another partition and its owner, so a
+reader between two stores needs no latch and never sees half a change. Reader and writer take
+turns in one thread; several threads need a lock of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sparkswarm.protocol.plan import Plan
 
 
 class RoutedPoints(NamedTuple):
-    """Where each of n points goes; all -1 where a point has no place in the grid."""
+    """Where each point goes; all -1 for a point without a cell."""
 
     partition: LongArray
     owner: IntArray
@@ -34,7 +35,7 @@ class RoutedPoints(NamedTuple):
 
 
 class RoutedQueries(NamedTuple):
-    """One row for each partition a query overlaps and each owner of that partition."""
+    """One row for each query, partition that it overlaps, and owner of that partition."""
 
     query: LongArray
     partition: LongArray
@@ -42,7 +43,7 @@ class RoutedQueries(NamedTuple):
 
 
 class Overlaps(NamedTuple):
-    """Partitions per query: those of query i are ``partition[start[i]:start[i + 1]]``."""
+    """The partitions of query i are ``partition[start[i]:start[i + 1]]``."""
 
     start: LongArray
     partition: LongArray
@@ -51,9 +52,8 @@ class Overlaps(NamedTuple):
 class GlobalIndex:
     """The spatial grid index of the routing layer (paper, "The Global Index").
 
-    One writer, any number of readers between its steps. While a gradual update is under
-    way, the cells concerned lead to the old partition or to the new ones; both are right,
-    because whoever gave a partition away passes on what still reaches it.
+    During a gradual update, cells lead to the old partition or to the new ones. Both are
+    right, because an executor that gave a partition away passes on what still reaches it.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -67,7 +67,7 @@ class GlobalIndex:
         capacity = max(16, 2 * len(plan.partitions))
         self._ids: LongArray = np.full(capacity, -1, dtype=np.int64)
         self._rects: IntArray = np.zeros((capacity, 4), dtype=np.int32)
-        # The owner of each ticket; one ticket is enough where there is one owner.
+        # The owner of each ticket; a partition with one owner has one ticket.
         self._tickets: IntArray = np.zeros((capacity, 1), dtype=np.int32)
         self._ticket_count: IntArray = np.ones(capacity, dtype=np.int32)
         for partition in plan.partitions:
@@ -86,9 +86,9 @@ class GlobalIndex:
         Parameters
         ----------
         x, y
-            Coordinates. A point with a NaN, infinite or outside coordinate gets -1.
+            Coordinates. A point with a coordinate that is NaN, infinite or outside gets -1.
         keys
-            A hash of each point's id. It draws the ticket in a shared partition, so the
+            A hash of each point's id. It selects the ticket in a shared partition, so that the
             same point always goes to the same owner. Defaults to the position.
         """
         x = np.ascontiguousarray(x, dtype=np.float64)
@@ -97,15 +97,11 @@ class GlobalIndex:
             keys = np.arange(len(x), dtype=np.int64)
         if not len(x) == len(y) == len(keys):
             raise PlanError(f"arrays differ in length: {len(x)}, {len(y)}, {len(keys)}")
-        return RoutedPoints(
-            *_route(
-                x, y, keys, self.grid.scale,
-                self._cells, self._ids, self._tickets, self._ticket_count,
-            )
-        )  # fmt: skip
+        tables = self._cells, self._ids, self._tickets, self._ticket_count
+        return RoutedPoints(*_route(x, y, keys, self.grid.scale, *tables))
 
     def partition_of(self, column: LongArray, row: LongArray) -> LongArray:
-        """Return the partition of each of some cells."""
+        """Return the partition of each cell."""
         return self._ids[self._cells[row, column]]
 
     def overlaps(self, queries: QueryCells) -> Overlaps:
@@ -123,12 +119,7 @@ class GlobalIndex:
         above b, and leads to (a, b).
         """
         queries = queries.clipped_all(self.grid.cells)
-        return Overlaps(
-            *_overlaps(
-                queries.col_start, queries.row_start, queries.col_stop, queries.row_stop,
-                self._cells, self._ids, self._rects,
-            )
-        )  # fmt: skip
+        return Overlaps(*_overlaps(*queries[:4], self._cells, self._ids, self._rects))
 
     def overlap(self, cells: CellRect) -> list[Partition]:
         """Return the partitions that overlap one query."""
@@ -151,14 +142,14 @@ class GlobalIndex:
     # -- updating --------------------------------------------------------------------------
 
     def apply(self, change: PlanChange) -> None:
-        """Make one change at once; only the cells concerned are written."""
+        """Apply a change at once; only its cells are written."""
         slots = self._begin(change)
         for partition, slot in zip(change.created, slots, strict=True):
             self._cells[partition.cells.slices] = slot
         self._end(change)
 
     def apply_gradually(self, change: PlanChange) -> Iterator[None]:
-        """Make one change cell by cell, for routing to go on in between.
+        """Apply a change cell by cell, so that routing can go on in between.
 
         The paper's latch-free update: "the cells that point to the old partition will
         gradually point to the new partitions". Drive the iterator to its end.
@@ -166,7 +157,7 @@ class GlobalIndex:
         Raises
         ------
         PlanError
-            At the first step, if the change does not fit the index. Nothing is changed then.
+            At the first step, if the change does not fit the index; nothing has changed then.
         """
         slots = self._begin(change)
         for partition, slot in zip(change.created, slots, strict=True):
@@ -180,8 +171,7 @@ class GlobalIndex:
     def check_tiling(self) -> None:
         """Raise PlanError unless each cell leads to the one partition that contains it.
 
-        While a gradual update is under way its cells may lead to the old partition or to a
-        new one; everything else is checked as always.
+        During a gradual update its cells may lead to the old partition or to a new one.
         """
         covered = np.zeros(self._cells.shape, dtype=np.int16)
         updating = np.zeros(self._cells.shape, dtype=bool)
@@ -207,7 +197,7 @@ class GlobalIndex:
             raise PlanError(f"{int((~inside).sum())} cells lead to a partition not containing them")
 
     def _begin(self, change: PlanChange) -> list[int]:
-        """Check the change and give its new partitions their slots."""
+        """Check a change and return the slots of its new partitions."""
         for partition in change.retired:
             if self._partitions.get(partition.id) != partition:
                 raise PlanError(f"{change.describe()}: p{partition.id} is not in the index")
@@ -222,7 +212,7 @@ class GlobalIndex:
         return [self._add(partition) for partition in change.created]
 
     def _end(self, change: PlanChange) -> None:
-        """Forget the old partitions, which no cell leads to any more."""
+        """Remove the retired partitions, which no cell leads to any more."""
         self._updating -= {partition.id for partition in (*change.retired, *change.created)}
         for partition in change.retired:
             slot = self._slot_of.pop(partition.id)
@@ -298,7 +288,7 @@ def _overlaps(
     start = np.zeros(n + 1, dtype=np.int64)
     found = np.empty(n + n // 4 + 16, dtype=np.int64)
     count = 0
-    # The last query that found a slot: "p not in result" without a search.
+    # The last query that found a slot: tells whether p is in the result without a search.
     finder = np.full(len(ids), -1, dtype=np.int64)
     stack_column = np.empty(2 * len(ids) + 2, dtype=np.int32)
     stack_row = np.empty(2 * len(ids) + 2, dtype=np.int32)

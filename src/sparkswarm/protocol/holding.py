@@ -11,10 +11,9 @@ from sparkswarm.protocol.statistics import Statistics
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A partition and its statistics on the executor that holds it.
+    """A partition and its statistics on one executor: an entry of the paper's HashMap.
 
-    The entry of the paper's HashMap of partitions. Where the partition is shared, the
-    statistics are those of this owner's share.
+    Of a shared partition, the statistics are those of this owner's share.
     """
 
     partition: Partition
@@ -24,9 +23,9 @@ class Holding:
 def inherited(
     created: Partition, owner: int, old: Holding, holder: int, queries: QueryCells | None = None
 ) -> Statistics:
-    """Work out ``owner``'s statistics for a part of what ``holder`` has statistics of.
+    """Derive ``owner``'s statistics of a part of the partition that ``holder`` holds.
 
-    ``queries``, those of the part, are recounted exactly where they are given.
+    With ``queries``, those of the part, they are recounted exactly.
     """
     part = old.statistics.restricted_to(created.cells, queries)
     share = created.shares[owner] / old.partition.shares[holder]

@@ -1,8 +1,7 @@
-"""A whole SWARM in one process, for tests, benchmarks and documentation.
+"""The whole protocol in one process, for tests, experiments and benchmarks.
 
-Coordinator, load-balancing units and GlobalIndex wired together, every message delivered at
-once and in order. It is an instrument, not a product: nothing is distributed and nothing
-can fail.
+Connects a Coordinator, its load-balancing units and a GlobalIndex, and delivers every message
+at once and in order. Nothing is distributed and nothing fails; it is not meant for production.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from sparkswarm.protocol.coordinator import Coordinator
 from sparkswarm.protocol.global_index import GlobalIndex, RoutedPoints
 from sparkswarm.protocol.messages import (
     COORDINATOR,
-    EVERYONE,
     CloseRound,
     Decision,
     Message,
@@ -29,23 +27,21 @@ from sparkswarm.protocol.unit import LoadBalancingUnit
 
 
 class LocalSwarm:
-    """All machines of the protocol, talking at once.
+    """All of the protocol in one process.
 
     Parameters
     ----------
-    config
-        The settings.
     plan
-        Where to start; by default the even division of the space.
+        The first plan; by default the even division of the space.
     queries_of
         Passed on to the units.
 
     Attributes
     ----------
-    journal
-        Every decision so far, with its reason.
+    decisions
+        Every decision so far.
     changes
-        The changes of the plan in the last round, or of the resize since.
+        The changes of the plan in the last round, or of a resize since.
     sent
         Every message so far, if ``keep_messages``.
     """
@@ -64,7 +60,7 @@ class LocalSwarm:
             LoadBalancingUnit(m, plan.owned_by(m), config, queries_of)
             for m in range(plan.executors)
         ]
-        self.journal: list[Decision] = []
+        self.decisions: list[Decision] = []
         self.sent: list[Message] = []
         self.changes: list[PlanChange] = []
         self._keep = keep_messages
@@ -90,18 +86,18 @@ class LocalSwarm:
         return routed
 
     def close_round(self, number: int, busy: Mapping[int, float] | None = None) -> list[Decision]:
-        """End a round everywhere and let the protocol talk until it falls silent."""
-        before = len(self.journal)
+        """End a round and deliver messages until there are none left; return its decisions."""
+        before = len(self.decisions)
         self.changes.clear()
         busy = busy or {}
         self.deliver(CloseRound(m, number, busy.get(m)) for m in range(len(self.units)))
-        return self.journal[before:]
+        return self.decisions[before:]
 
     def resize(self, executors: int) -> None:
-        """Go on with that many executors, between two rounds.
+        """Change the number of executors between two rounds.
 
-        The last units go, new ones come and hold nothing yet. What is taken over from those
-        that go is taken over without its statistics.
+        New units start without partitions. Partitions of units that leave are taken over
+        without their statistics.
         """
         messages = self.coordinator.resize(executors)
         self.changes.clear()
@@ -112,18 +108,17 @@ class LocalSwarm:
         self.deliver(messages)
 
     def deliver(self, messages: Iterable[Message]) -> None:
-        """Deliver messages and all that they cause."""
+        """Deliver messages and those sent in answer."""
         queue = deque(messages)
         while queue:
             message = queue.popleft()
             if self._keep:
                 self.sent.append(message)
             if isinstance(message, Decision):
-                self.journal.append(message)
+                self.decisions.append(message)
             elif message.to == COORDINATOR:
                 queue.extend(self.coordinator.handle(message))
-            elif message.to == EVERYONE:
-                assert isinstance(message, PlanPublished)
+            elif isinstance(message, PlanPublished):
                 self.changes += message.changes
                 for change in message.changes:
                     self.index.apply(change)

@@ -1,6 +1,6 @@
-"""Merging: an executor's adjacent partitions become larger rectangles.
+"""Merging: joins adjacent partitions of one executor into larger rectangles.
 
-Small partitions left over from old hotspots cost memory and routing work for nothing.
+Small partitions left over from past hotspots cost memory and routing time for nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +20,11 @@ class Merge(NamedTuple):
 
 
 def find_merges(partitions: Iterable[Partition]) -> list[Merge]:
-    """Join two rectangles that share a whole side, again and again, until no two do.
+    """Join two partitions of an executor that share a whole side until no two do.
 
-    Linear in the number of partitions and joins. Shared partitions are left alone: their
-    owners would have to agree. Differs: five rectangles in a pinwheel form a rectangle too,
-    but no two of them do; the paper does not say how to find such sets, and they stay.
-
-    Parameters
-    ----------
-    partitions
-        The partitions of one executor.
+    Linear in the number of partitions and joins. Shared partitions stay: their owners would
+    have to agree. Differs: five rectangles in a pinwheel form a rectangle although no two of
+    them do. The paper does not say how to find such sets, and they stay.
     """
     members: dict[CellRect, tuple[Partition, ...]] = {
         p.cells: (p,) for p in sorted(partitions, key=lambda p: p.id) if not p.is_shared
@@ -60,7 +55,7 @@ _Side = tuple[str, int, int, int]
 
 
 def _sides(c: CellRect) -> list[_Side]:
-    """Name the four sides: where each is and how far it reaches."""
+    """Return the four sides with their position and extent."""
     return [
         ("left", c.col_start, c.row_start, c.row_stop),
         ("right", c.col_stop, c.row_start, c.row_stop),
@@ -70,7 +65,7 @@ def _sides(c: CellRect) -> list[_Side]:
 
 
 def _facing_sides(c: CellRect) -> list[_Side]:
-    """Name the sides that a fitting neighbour would have."""
+    """Return the sides that a fitting neighbour would have."""
     left, right, top, bottom = _sides(c)
     return [
         ("right", *left[1:]),

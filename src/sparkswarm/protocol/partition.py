@@ -1,9 +1,9 @@
-"""A partition, and how partitions become other partitions.
+"""A partition, and the changes that turn partitions into others.
 
-Partitions never change: an id names one rectangle of cells with one set of owners for ever.
-A move, a split, a merge, sharing and un-sharing all retire partitions and create new ones
-under fresh ids, so that "who held these cells before?" always has one answer (the paper's
-chain of partitions) and an index can be updated cell by cell.
+A partition never changes: an id stands for one rectangle of cells with one set of owners. A
+move, a split, a merge, sharing and un-sharing all retire partitions and create new ones under
+fresh ids. So the question who held these cells before has one answer (the paper's chain of
+partitions), and an index can be updated cell by cell.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from sparkswarm.errors import PlanError
 from sparkswarm.geometry import CellRect
 
 TICKETS = 64
-"""A shared partition's points are dealt out in so many tickets: an owner with 16 of them gets
-a quarter of the points. This is also how many owners there can be."""
+"""Number of tickets among which the points of a shared partition are divided: an owner with 16
+of 64 gets a quarter of the points. Also the largest number of owners."""
 
 Shares = Mapping[int, int]
 """Owners and their tickets; a single owner has all of them."""
@@ -30,16 +30,14 @@ class Partition:
     Attributes
     ----------
     id
-        Unique for ever; never used again after the partition is retired.
-    cells
-        Its borders.
+        Unique in a run; not used again after the partition is retired.
     owners
         One executor; several where the partition is shared: every owner holds all its
-        queries, and each point goes to one of them by a hash.
+        queries, and a hash sends each point to one of them.
     tickets
-        How many tickets each owner has where the partition is shared, empty where not.
+        Tickets of each owner of a shared partition; empty where there is one owner.
     parents
-        The partitions that held these cells before (several after a merge, none at the start).
+        The partitions that held these cells before: several after a merge, none at the start.
     previous_owners
         The executors of the parents, the paper's "previous responsible machine".
     """
@@ -57,7 +55,7 @@ class Partition:
         if not self.owners or len(set(self.owners)) != len(self.owners):
             raise PlanError(f"partition {self.id} needs distinct owners, got {self.owners}")
         if not self.is_shared and self.tickets:
-            raise PlanError(f"partition {self.id} has one owner and no use for tickets")
+            raise PlanError(f"partition {self.id} has one owner and must not have tickets")
         if self.is_shared and (
             len(self.tickets) != len(self.owners)
             or min(self.tickets) < 1
@@ -80,12 +78,12 @@ class Partition:
 
     @property
     def is_cell(self) -> bool:
-        """Whether it is a single cell, which no split can divide."""
+        """Whether it is a single cell, which cannot be split."""
         return self.cells.area == 1
 
 
 class ChangeKind(StrEnum):
-    """What a change is for."""
+    """Kinds of changes; the values are written to journals and metrics."""
 
     MOVE = "move"
     SPLIT = "split"
@@ -96,7 +94,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanChange:
-    """Partitions that go and the partitions that take over exactly their cells.
+    """Partitions that are retired, and the partitions that take over exactly their cells.
 
     One becomes one or several, or several become one.
     """
@@ -130,7 +128,7 @@ class PlanChange:
         return (self.retired if len(self.retired) == 1 else self.created)[0].cells
 
     def describe(self) -> str:
-        """One line for the log, such as ``split p3@1 into p7@1 p8@4``."""
+        """Return the change in one line, such as ``split p3@1 into p7@1 p8@4``."""
         return f"{self.kind} {_names(self.retired)} into {_names(self.created)}"
 
 
@@ -139,7 +137,7 @@ def _names(partitions: tuple[Partition, ...]) -> str:
 
 
 def successor(partition_id: int, cells: CellRect, shares: Shares, *parents: Partition) -> Partition:
-    """Return a partition that takes over cells of ``parents``, its lineage filled in."""
+    """Return a partition that takes over cells of ``parents``, with its lineage."""
     owners = tuple(owner for owner, tickets in shares.items() if tickets)
     previous = dict.fromkeys(owner for parent in parents for owner in parent.owners)
     return Partition(
@@ -153,7 +151,7 @@ def successor(partition_id: int, cells: CellRect, shares: Shares, *parents: Part
 
 
 def moved(partition: Partition, giver: int, taker: int, fresh_id: int) -> PlanChange:
-    """Give ``giver``'s responsibility, or all its tickets, to ``taker``."""
+    """Move a partition, or the giver's tickets of it, from ``giver`` to ``taker``."""
     shares = partition.shares
     if giver not in shares:
         raise PlanError(f"{giver} does not own p{partition.id}@{partition.owners}")
@@ -165,7 +163,7 @@ def moved(partition: Partition, giver: int, taker: int, fresh_id: int) -> PlanCh
 def split(
     partition: Partition, pieces: Sequence[tuple[CellRect, Shares]], fresh_id: int
 ) -> PlanChange:
-    """Cut ``partition`` into pieces, each with its owners, ids counting from ``fresh_id``."""
+    """Split a partition into pieces with their owners; ids count from ``fresh_id``."""
     created = tuple(
         successor(fresh_id + i, cells, shares, partition)
         for i, (cells, shares) in enumerate(pieces)
@@ -175,13 +173,13 @@ def split(
 
 
 def merged(partitions: tuple[Partition, ...], cells: CellRect, fresh_id: int) -> PlanChange:
-    """Make one partition of several that an executor holds."""
+    """Merge partitions of one executor into one."""
     created = successor(fresh_id, cells, partitions[0].shares, *partitions)
     return PlanChange(ChangeKind.MERGE, partitions, (created,))
 
 
 def reshared(partition: Partition, shares: Shares, fresh_id: int) -> PlanChange:
-    """Deal the tickets of ``partition`` out anew; to one owner alone, un-share it."""
+    """Share a partition with these tickets; with one owner left, un-share it."""
     created = successor(fresh_id, partition.cells, shares, partition)
     kind = ChangeKind.SHARE if created.is_shared else ChangeKind.UNSHARE
     return PlanChange(kind, (partition,), (created,))

@@ -1,7 +1,7 @@
-"""A plan: one immutable version of which partition covers which cells and who serves it.
+"""A plan: one immutable version of which partition covers which cells, and who owns it.
 
-A plan is what must be durable before a batch runs, and all that a GlobalIndex needs to be
-built. It also remembers the next unused id, so that ids stay unique across restarts.
+A plan is written before a batch runs with it, and is all that a GlobalIndex is built from. It
+holds the next unused partition id, so that ids stay unique across restarts.
 """
 
 from __future__ import annotations
@@ -21,20 +21,18 @@ from sparkswarm.protocol.partition import Partition, PlanChange
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One version of the index.
+    """One version of the division of the grid among executors.
 
     Attributes
     ----------
     version
-        Counts the plans of a run, from 0.
-    grid
-        The cells.
+        Number of the plan in its run, from 0.
     executors
-        How many executors there are; their ids are 0 to ``executors - 1``.
+        Number of executors; their ids are 0 to ``executors - 1``.
     partitions
-        The partitions, which tile the grid exactly, in order of id.
+        The partitions in order of id; they tile the grid exactly.
     next_id
-        The smallest partition id never given to anyone.
+        The smallest partition id that was never reserved.
     """
 
     version: int
@@ -47,10 +45,10 @@ class Plan:
     def initial(cls, grid: Grid, executors: int) -> Plan:
         """Divide the space evenly (paper, "Indexing and Initialization").
 
-        Halve the largest partition, across its longer side, until every executor has one.
-        Where there are more executors than cells, the last executors start with none.
-        Differs: sides are measured in cells, because a split line falls between cells; a
-        side of odd length is cut into halves that differ by one.
+        The largest partition is halved across its longer side until every executor has one.
+        With more executors than cells, the last executors start with none. Differs: sides are
+        measured in cells, because a split line falls between cells; the halves of an odd side
+        differ by one.
         """
         if executors < 1:
             raise PlanError(f"a plan needs at least one executor, got {executors}")
@@ -74,19 +72,19 @@ class Plan:
         return cls(0, grid, executors, partitions, next_id + 1)
 
     def reserve(self, count: int) -> tuple[range, Plan]:
-        """Set aside ids for partitions to come; return them and the plan that knows it."""
+        """Reserve ids for new partitions; return them and the plan with the next unused id."""
         ids = range(self.next_id, self.next_id + count)
         return ids, replace(self, next_id=ids.stop)
 
     def apply(self, changes: Iterable[PlanChange]) -> Plan:
-        """Return the next version, with ``changes`` made in their order.
+        """Return the next version, with ``changes`` applied in order.
 
         Raises
         ------
         PlanError
-            If a change retires a partition that is not there, uses an id that was never
-            reserved, is in use or is not newer than its parents', or names an unknown
-            executor. That an id is used once is for whoever reserves them to see to.
+            If a change retires a partition that is not in the plan, names an unknown executor,
+            or uses an id that was never reserved, is in use, or is not newer than its parents'.
+            That no retired id is used again is up to whoever reserves ids.
         """
         current = {partition.id: partition for partition in self.partitions}
         for change in changes:
@@ -97,7 +95,7 @@ class Plan:
             for partition in change.created:
                 newest_parent = max((p.id for p in change.retired), default=-1)
                 if not newest_parent < partition.id < self.next_id or partition.id in current:
-                    raise PlanError(f"{change.describe()}: id {partition.id} is not a fresh one")
+                    raise PlanError(f"{change.describe()}: id {partition.id} is not a fresh id")
                 if not all(0 <= owner < self.executors for owner in partition.owners):
                     raise PlanError(f"{change.describe()}: executors are 0 to {self.executors - 1}")
                 current[partition.id] = partition
@@ -108,11 +106,11 @@ class Plan:
         )
 
     def owned_by(self, executor: int) -> tuple[Partition, ...]:
-        """Return the partitions that ``executor`` serves, alone or with others."""
+        """Return the partitions that ``executor`` owns, alone or with others."""
         return tuple(p for p in self.partitions if executor in p.owners)
 
     def check(self) -> None:
-        """Raise PlanError unless everything about the plan is as it must be."""
+        """Raise PlanError unless ids, owners and tiling are valid."""
         ids = [partition.id for partition in self.partitions]
         if ids != sorted(set(ids)) or not all(0 <= i < self.next_id for i in ids):
             raise PlanError(f"ids must be distinct, in order and below {self.next_id}: {ids}")
@@ -137,7 +135,7 @@ class Plan:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON-ready form, stable from run to run."""
+        """Return the plan as JSON values, for :meth:`from_json`."""
         b = self.grid.bounds
         return {
             "version": self.version,
@@ -160,7 +158,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
-        """Read what :meth:`to_json` wrote; PlanError where that is not what it is."""
+        """Read what :meth:`to_json` wrote; PlanError where it is not a plan."""
         try:
             plan = cls(
                 version=operator.index(data["version"]),

@@ -1,8 +1,8 @@
 """Workload reduction: what m_high gives away (paper, "Workload Reduction by Repartitioning").
 
-Owns the search that m_high runs over its own statistics: first whole partitions (Algorithm
-3), then the best split, and, beyond the paper, sharing a cell that is too hot for anyone. It
-proposes changes and says why; it moves nothing.
+Owns the search that m_high runs over its own statistics: first whole partitions (Algorithm 3),
+then the best split, then, beyond the paper, sharing a hot cell. It proposes changes and changes
+nothing itself.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from sparkswarm.protocol.split import find_split, find_subset
 from sparkswarm.protocol.statistics import Statistics
 
 CLOSE_ENOUGH = 0.1
-"""What comes this close to C_max is taken without looking any further."""
+"""An option that misses C_max by no more than this fraction ends the search."""
 
 CANDIDATES = 4
-"""How many of the costliest partitions are searched for a split line. The paper tries one,
+"""Number of the costliest partitions that are searched for a split line. The paper tries one,
 and the next only if that is a single cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """An executor that can take load, and what it costs now."""
+    """An executor that can take load, and its present cost."""
 
     m_low: int
     c_low: float
@@ -39,7 +39,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What goes from m_high to one receiver, and the cost that goes with it."""
+    """Changes that give something to one receiver, and the cost that moves with them."""
 
     m_low: int
     cost: float
@@ -48,14 +48,14 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a move must be worth; by default nothing is asked of it.
+    """What a move must be worth; by default anything is allowed but sharing.
 
     Attributes
     ----------
     min_gain
-        It must lower the higher of the two executors by at least this fraction.
+        Smallest fraction by which it must lower the costlier of the two executors.
     payback_rounds
-        What it costs to hand over the queries must be won back in so many rounds.
+        Number of rounds in which it must win back the cost of handing over queries.
     shared_cells
         Whether a cell may be shared.
     """
@@ -71,15 +71,13 @@ class _Option:
 
     Attributes
     ----------
-    changes
-        What to change.
     relief
-        What m_high would cost less. In the paper's model, whose costs do not add up, a
-        split relieves m_high of more than goes to m_low.
+        Cost that m_high loses. In the paper's model, whose costs do not add up, a split
+        relieves m_high of more than m_low gains.
     cost
-        What m_low would cost more.
+        Cost that m_low gains.
     queries
-        How many queries would have to be handed over.
+        Number of queries to hand over.
     """
 
     changes: tuple[PlanChange, ...]
@@ -88,7 +86,7 @@ class _Option:
     queries: float
 
     def miss(self, c_max: float) -> float:
-        """Return |C_diff|, how far apart m_high and m_low would be."""
+        """Return |C_diff|, the distance between m_high and m_low afterwards."""
         return abs(2 * c_max - self.relief - self.cost)
 
 
@@ -101,26 +99,24 @@ class Search:
 
     Parameters
     ----------
-    m_high, holdings
-        Who searches, and what it holds.
-    model, system_received
-        How costs are counted; ``system_received`` is R(S).
+    holdings
+        The partitions of m_high with their statistics.
+    system_received
+        R(S).
     fresh_id
         The first of the partition ids that the Coordinator granted.
-    rules
-        What a move must be worth.
     queries_of
-        Gives the queries of a partition, to recount them exactly; without it their
+        Returns the queries of a partition, to recount them exactly; without it their
         statistics are estimated.
 
     Attributes
     ----------
     changes, transfers
         What was found, in order.
-    parcels
-        What each executor is to take over that it did not hold before.
+    takeovers
+        Partitions with their statistics, by the executor that did not hold them before.
     refusals
-        What was looked at and not done, and why.
+        Options that were rejected, and why.
     """
 
     def __init__(
@@ -141,12 +137,12 @@ class Search:
         self._queries_of = queries_of
         self._costs = {h.partition.id: (self._cost(h.statistics), h) for h in holdings}
         self.changes: list[PlanChange] = []
-        self.parcels: dict[int, list[Holding]] = {}
+        self.takeovers: dict[int, list[Holding]] = {}
         self.transfers: list[Transfer] = []
         self.refusals: list[Refusal] = []
 
     def run(self, receivers: Sequence[Receiver]) -> None:
-        """Level m_high with its receivers, as far as that can be done.
+        """Level m_high with its receivers, as far as possible.
 
         All aim for the same level, (C(m_high) + sum of C(m_low)) / (receivers + 1), which
         for one receiver makes the paper's C_max = (C(m_high) - C(m_low)) / 2.
@@ -156,10 +152,10 @@ class Search:
             self._give(receiver, even)
 
     def _give(self, receiver: Receiver, even: float) -> None:
-        """Find the best way to give ``receiver`` what it has room for, and record it.
+        """Find the best option for ``receiver`` and record it.
 
-        What the level asks for may be finer than the partitions allow. Then the two meet in
-        the middle, as the paper has it, as long as that makes the higher of them lower.
+        Where the partitions are too coarse to meet the level, the two executors meet in the
+        middle, as in the paper, if that lowers the costlier of them.
         """
         c_high = self._c_high()
         room = min(even - receiver.c_low, c_high - even)
@@ -180,10 +176,10 @@ class Search:
             self.refusals.append(Refusal(m_low=receiver.m_low, reason=Reason.NOTHING_FITS))
 
     def _find(self, receiver: Receiver, c_max: float, even: float, c_high: float) -> _Option | None:
-        """Return the option that comes closest to moving ``c_max`` and pays.
+        """Return the option that comes closest to moving ``c_max`` and pays off.
 
-        In the paper's order: whole partitions, then a split, each only if what came before
-        misses C_max by more than a tenth; sharing a cell comes last.
+        In the paper's order: whole partitions, then a split, then sharing a cell, each only
+        if the options before miss C_max by more than a tenth.
         """
         mine = sorted(
             (entry for entry in self._costs.values() if entry[0] > 0),
@@ -202,7 +198,7 @@ class Search:
     def _subset(
         self, mine: _Entries, receiver: Receiver, c_max: float, even: float
     ) -> Iterator[_Option]:
-        """Offer whole partitions, by Algorithm 3."""
+        """Yield whole partitions, chosen by Algorithm 3."""
         chosen = [mine[i] for i in find_subset([cost for cost, _ in mine], c_max)]
         if chosen:
             changes = tuple(
@@ -216,7 +212,7 @@ class Search:
     def _splits(
         self, mine: _Entries, receiver: Receiver, c_max: float, even: float
     ) -> Iterator[_Option]:
-        """Offer one side of the best line through each of the costliest partitions."""
+        """Yield one side of the best line through each of the costliest partitions."""
         whole = [held for _, held in mine if not held.partition.is_shared]
         c_high = self._c_high()
         for held in [h for h in whole if not h.partition.is_cell][:CANDIDATES]:
@@ -235,14 +231,20 @@ class Search:
     def _shares(
         self, mine: _Entries, receiver: Receiver, c_max: float, even: float
     ) -> Iterator[_Option]:
-        """Offer a share of the hottest cell of each of the costliest partitions."""
+        """Yield a share of the hottest cell of each of the costliest partitions."""
         if not self._rules.shared_cells:
             return
         for _, held in mine[:CANDIDATES]:
             found = share_hot_cell(
-                held.partition, held.statistics, self._model, self._system_received,
-                self._m_high, receiver.m_low, c_max, even, self._fresh_id,
-            )  # fmt: skip
+                held,
+                self._model,
+                self._system_received,
+                m_high=self._m_high,
+                m_low=receiver.m_low,
+                amount=c_max,
+                level=even,
+                fresh_id=self._fresh_id,
+            )
             if found is not None:
                 cell = found.change.created[-1]
                 known = receiver.m_low in held.partition.owners
@@ -265,7 +267,7 @@ class Search:
         return False
 
     def _record(self, changes: Sequence[PlanChange]) -> None:
-        """Take a change as done: what is left is what the next receiver is served from."""
+        """Record changes as made: the next receiver is served from what is left."""
         for change in changes:
             _, old = self._costs.pop(change.retired[0].id)
             for created in change.created:
@@ -276,7 +278,7 @@ class Search:
                     if owner == self._m_high:
                         self._costs[created.id] = (self._cost(left.statistics), left)
                     else:
-                        self.parcels.setdefault(owner, []).append(left)
+                        self.takeovers.setdefault(owner, []).append(left)
             self._fresh_id = max(self._fresh_id, *(p.id + 1 for p in change.created))
         self.changes += changes
 

@@ -1,7 +1,7 @@
 """Sharing: a cell too hot for one executor is served by several.
 
-Beyond the paper, which cannot divide a cell. Every owner holds all queries of the cell and
-each point goes to one owner by a hash, so that the work divides and no result is doubled.
+Beyond the paper, which cannot divide a cell. Every owner holds all queries of the cell, and a
+hash sends each point to one owner, so that the work divides and no result is duplicated.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ import numpy as np
 
 from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.cost import CostModel
-from sparkswarm.protocol.partition import TICKETS, Partition, PlanChange, reshared, split
+from sparkswarm.protocol.holding import Holding
+from sparkswarm.protocol.partition import TICKETS, PlanChange, reshared, split
 from sparkswarm.protocol.statistics import Axis, Statistics
 
 WORTH_SHARING = 0.2
-"""A cell is shared only if it costs more than this fraction of the level."""
+"""Fraction of the level that a cell must cost to be shared."""
 
 COOL = 0.1
-"""A shared cell goes back to one owner when it costs less than this fraction of the level.
-The distance to ``WORTH_SHARING`` keeps a cell on the edge from going back and forth."""
+"""Fraction of the level below which a shared cell goes back to one owner. The distance to
+``WORTH_SHARING`` keeps a cell at the threshold from going back and forth."""
 
 
 def hottest_cell(statistics: Statistics, model: CostModel) -> tuple[CellRect, float]:
-    """Return the cell where the costliest row and column cross, and a cost it surely has.
+    """Return the cell where the costliest row and column cross, and a lower bound of its cost.
 
-    Only sums of rows and columns are known. What the row and the column have together
-    beyond the whole must lie in the cell where they cross. (Sure in the work model. The
-    paper's costs do not add up, and there it is an estimate from the points.)
+    Only sums of rows and columns are known. The excess of row plus column over the whole must
+    lie in the cell where they cross. (In the paper's model, whose costs do not add up, this is
+    an estimate from the points.)
     """
     rows, columns = (model.profile(statistics, axis) for axis in Axis)
     row, column = int(np.argmax(rows)), int(np.argmax(columns))
@@ -39,14 +40,9 @@ def hottest_cell(statistics: Statistics, model: CostModel) -> tuple[CellRect, fl
 
 
 class Sharing(NamedTuple):
-    """How a cell would be shared.
+    """A way to share a cell: the last partition that the change creates.
 
-    Attributes
-    ----------
-    change
-        The change; the shared cell is the last partition it creates.
-    cost
-        What goes to m_low.
+    ``cost`` is what m_low takes over.
     """
 
     change: PlanChange
@@ -54,10 +50,10 @@ class Sharing(NamedTuple):
 
 
 def share_hot_cell(
-    partition: Partition,
-    statistics: Statistics,
+    held: Holding,
     model: CostModel,
     system_received: float,
+    *,
     m_high: int,
     m_low: int,
     amount: float,
@@ -66,22 +62,19 @@ def share_hot_cell(
 ) -> Sharing | None:
     """Give ``m_low`` as many tickets of the hottest cell as are worth ``amount``.
 
-    A cell inside a larger partition is cut out first; the pieces around it stay with
-    m_high. A cell that is shared already gives from m_high's own tickets.
-
-    Returns
-    -------
-    Sharing or None
-        None where no cell is hot enough to share.
+    A cell inside a larger partition is cut out first; the pieces around it stay with m_high.
+    Of a cell that is shared already, m_high gives from its own tickets. Returns None where no
+    cell is hot enough.
     """
+    partition = held.partition
     if partition.is_shared and not partition.is_cell:
         return None
-    cell, sure = hottest_cell(statistics, model)
+    cell, sure = hottest_cell(held.statistics, model)
     shares = partition.shares
     ticket = model.cost(sure, system_received) / shares[m_high]
     if ticket * TICKETS <= WORTH_SHARING * level:
         return None
-    # The only owner keeps at least one ticket: without any it would be a move.
+    # An only owner keeps at least one ticket; giving all of them would be a move.
     most = shares[m_high] if partition.is_shared else TICKETS - 1
     given = min(max(round(amount / ticket), 1), most)
     shares[m_high] -= given

@@ -1,13 +1,13 @@
-"""Statistics: what a partition's executor knows about its rows and columns.
+"""Statistics of a partition by row and column.
 
-Owns the numbers of one partition and how they are collected, closed at a round's end,
-divided by a split and joined by a merge. It knows neither costs nor other executors.
+Owns the numbers of one partition: collecting them, closing a round, dividing them by a split
+and joining them in a merge. It knows neither costs nor other executors.
 
-All numbers stand in one contiguous array, a line for each row and then for each column, so
-that everything about a split line is in one or two cache lines. The first five fields are
-the paper's statistics, ``CHECKS`` is ours: the candidate queries that points were checked
-against, from which the work model is made. Fields in ``*_NEW`` are the paper's *statistics
-collectors* (N', Q', spanQ'), which gather one round.
+All numbers are in one contiguous array with a line for each row and then for each column, so
+that everything about a split line is in one or two cache lines. The first five fields are the
+paper's statistics. ``CHECKS``, the candidate queries that points were checked against, is ours
+and the basis of the work model. The fields ``*_NEW`` are the paper's *statistics collectors*
+(N', Q', spanQ') of the present round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparkswarm.errors import GeometryError
 from sparkswarm.geometry import CellRect, QueryCells
 
 N = 0
-"""Points from the first line to this one; fades with every round, or follows expiry."""
+"""Points from the first line to this one; decays with every round."""
 Q = 1
 """Queries that start on a line from the first to this one."""
 R = 2
@@ -32,7 +32,7 @@ SPAN_Q = 3
 PRE_SPAN_Q = 4
 """Queries received in the last round that reach this line from the one before."""
 CHECKS = 5
-"""Candidate queries checked, from the first line to this one; fades as N does."""
+"""Candidate queries checked, from the first line to this one; decays as N does."""
 N_NEW = 6
 """N': points received this round on this line."""
 Q_NEW = 7
@@ -44,24 +44,22 @@ CHECKS_NEW = 9
 FIELDS = 10
 
 HALVE = 0.5
-"""The paper's fading: "N is divided by 2 before it is updated in each round"."""
-KEEP = 1.0
-"""No fading: for applications that keep data and say when it expires."""
+"""The paper's decay: "N is divided by 2 before it is updated in each round"."""
 
 JUMP = 0.25
-"""A round's arrivals that differ from the usual by more than this, and by more than chance,
-are a jump."""
+"""Fraction by which a round's arrivals must differ from the usual, beyond chance, to be a
+jump."""
 
 
 class Axis(IntEnum):
-    """Which way lines run: a split by ROWS has whole rows on either side."""
+    """Direction of lines: a split by ROWS has whole rows on either side."""
 
     ROWS = 0
     COLUMNS = 1
 
 
 class RoundTotals(NamedTuple):
-    """What arrived in the round that was just closed."""
+    """Arrivals of a closed round."""
 
     points: float
     queries: float
@@ -104,9 +102,9 @@ class Statistics:
         columns, rows
             The points' cells in the grid, all within this partition.
         checks
-            The candidate queries that each was checked against, if the application says.
+            Number of candidate queries that each was checked against; 0 by default.
         weights
-            How many points each entry stands for, 1 by default.
+            Number of points that each entry stands for; 1 by default.
         """
         _collect_points(
             self.values, columns, rows, _or_empty(checks), _or_empty(weights), self.cells
@@ -117,9 +115,9 @@ class Statistics:
         _collect_queries(self.values, *queries[:4], self.cells)
 
     def remove_queries(self, queries: QueryCells) -> None:
-        """Take out queries that were unregistered or have expired, clipped to this partition.
+        """Subtract queries that were unregistered or expired, clipped to this partition.
 
-        They stay in what the round received (R), because they did arrive.
+        They still count as received (R), because they did arrive.
         """
         gone = Statistics(self.cells)
         gone.collect_queries(queries)
@@ -128,35 +126,35 @@ class Statistics:
         self.values[:, SPAN_Q] -= gone.values[:, SPAN_Q]
 
     def stretch_round(self, factor: float) -> None:
-        """Count what arrived this round as if the round had been so many times as long."""
+        """Multiply the arrivals of this round, to compensate for a round of unusual length."""
         self.values[:, [N_NEW, CHECKS_NEW]] *= factor
 
-    def close_round(self, fade: float = HALVE, forget_jumps: bool = False) -> RoundTotals:
-        """Fold the collectors into the statistics and reset them: Algorithm 2, updateStat.
+    def close_round(self, decay: float = HALVE, forget_jumps: bool = False) -> RoundTotals:
+        """Add the collectors to the statistics and reset them: Algorithm 2, updateStat.
 
         One pass over rows and columns.
 
         Parameters
         ----------
-        fade
-            Multiplies the old N (and checks) before the new are added.
+        decay
+            Multiplies the old N and checks before the new ones are added.
         forget_jumps
-            Differs from the paper: where what arrived is far from what the past leads one
-            to expect, the past is dropped and the round stands for it. A hotspot is then
-            seen in full after one round instead of half.
+            Differs from the paper: where the arrivals are far from what the past predicts,
+            the past is dropped and the round takes its place. After one round a hotspot then
+            counts in full instead of half.
         """
-        if forget_jumps and fade < 1.0 and self._jumped(1.0 - fade):
-            # N settles at N' / (1 - fade); keep to that scale.
-            totals = _close_round(self.values, self.cells.rows, 0.0, 1.0 / (1.0 - fade))
+        if forget_jumps and decay < 1.0 and self._jumped(1.0 - decay):
+            # N settles at N' / (1 - decay); keep to that scale.
+            totals = _close_round(self.values, self.cells.rows, 0.0, 1.0 / (1.0 - decay))
         else:
-            totals = _close_round(self.values, self.cells.rows, fade, 1.0)
+            totals = _close_round(self.values, self.cells.rows, decay, 1.0)
         return RoundTotals(*totals)
 
     def _jumped(self, per_round: float) -> bool:
-        """Whether points or checks of this round are out of line with the past."""
+        """Return whether points or checks of this round are out of line with the past."""
         points, checks = self.lines(Axis.ROWS)[:, [N_NEW, CHECKS_NEW]].sum(axis=0)
         usual_points, usual_checks = self.values[-1, [N, CHECKS]] * per_round
-        # Four standard deviations of a Poisson count, and a quarter besides.
+        # Four standard deviations of a Poisson count, plus a quarter.
         chance = 4.0 * np.sqrt(max(usual_points, 1.0))
         usual_rate = usual_checks / usual_points if usual_points > 0 else 0.0
         checks_a_point = usual_rate or checks / max(points, 1.0)
@@ -169,22 +167,22 @@ class Statistics:
 
     @property
     def points(self) -> float:
-        """N(p)."""
+        """N(p), the points."""
         return float(self.values[-1, N])
 
     @property
     def queries(self) -> float:
-        """Q(p)."""
+        """Q(p), the queries."""
         return float(self.values[-1, Q])
 
     @property
     def received(self) -> float:
-        """R(p)."""
+        """R(p), points and queries received in the last round."""
         return float(self.values[-1, R])
 
     @property
     def checks(self) -> float:
-        """Candidates checked in p."""
+        """Candidate queries checked."""
         return float(self.values[-1, CHECKS])
 
     # -- splitting, merging, sharing -------------------------------------------------------
@@ -192,18 +190,18 @@ class Statistics:
     def restricted_to(self, cells: CellRect, queries: QueryCells | None = None) -> Statistics:
         """Return the statistics of a part of this partition.
 
-        Along a cut they are exact. Across it they are not determined by what is known: the
-        column marginals of a band of rows are estimated as the whole's, scaled by the band's
-        share. Where the band has T of N points, no prefix is off by more than T (N - T) / N,
-        at most N / 4, and since old counts fade by half, the error halves every round.
+        Along a cut they are exact. Across it they are estimates: the columns of a band of rows
+        are those of the whole, scaled by the band's share. Where the band has T of N points,
+        no prefix is off by more than T (N - T) / N, at most N / 4, and since old counts decay
+        by half, the error halves every round.
 
         Parameters
         ----------
         cells
             The part.
         queries
-            The queries of the part, clipped to it: with them Q and spanQ are recounted
-            exactly. R lives for one round and stays scaled.
+            The queries of the part, clipped to it, to recount Q and spanQ exactly. R counts
+            for one round only and stays an estimate.
         """
         if not self.cells.contains(cells):
             raise GeometryError(f"{cells} is not a part of {self.cells}")
@@ -215,7 +213,7 @@ class Statistics:
         return part
 
     def scaled(self, factor: float) -> Statistics:
-        """Return the statistics when only this share of the points arrives (queries stay)."""
+        """Return the statistics with this share of the points and all queries."""
         values = self.values.copy()
         values[:, [N, R, CHECKS, N_NEW, CHECKS_NEW]] *= factor
         return Statistics(self.cells, values)
@@ -245,7 +243,7 @@ class Statistics:
         return whole
 
     def _cut(self, axis: Axis, cells: CellRect) -> Statistics:
-        """Keep the lines of ``axis`` that ``cells`` has; scale the other axis."""
+        """Keep the lines of ``axis`` within ``cells``; scale the other axis."""
         if axis == Axis.ROWS:
             start = cells.row_start - self.cells.row_start
             stop = start + cells.rows
@@ -259,7 +257,7 @@ class Statistics:
         along = self.lines(axis)[start:stop].copy()
         if start:
             along[:, _CUMULATIVE] -= self.lines(axis)[start - 1, _CUMULATIVE]
-            # Queries that reach the first line from outside start there now.
+            # Queries that reach the first line from outside now start there.
             along[:, Q] += along[0, SPAN_Q]
             along[:, R] += along[0, PRE_SPAN_Q]
             along[0, Q_NEW] += along[0, SPAN_Q_NEW]
@@ -270,7 +268,7 @@ class Statistics:
         return Statistics(kept, np.concatenate(both))
 
     def _recount(self, queries: QueryCells) -> None:
-        """Set Q and spanQ so that they are exact once the open round is closed."""
+        """Set Q and spanQ so that they are exact once the present round is closed."""
         exact = Statistics(self.cells)
         exact.collect_queries(queries)
         exact.close_round()
@@ -284,7 +282,7 @@ _CUMULATIVE = [N, Q, R, CHECKS]
 
 
 def _totals(lines: FloatArray) -> FloatArray:
-    """Total of every field over the lines; spans are scaled as what they span."""
+    """Return the total of every field; spans get the totals of what they span."""
     totals: FloatArray = lines.sum(axis=0)
     totals[_CUMULATIVE] = lines[-1, _CUMULATIVE]
     totals[SPAN_Q], totals[PRE_SPAN_Q] = totals[Q], totals[R]
@@ -293,7 +291,7 @@ def _totals(lines: FloatArray) -> FloatArray:
 
 
 def _shares(part: FloatArray, whole: FloatArray) -> FloatArray:
-    """Which share of each field the part has, 0 where there is nothing."""
+    """Return the share of the part in each field of the whole, 0 where that is empty."""
     of_part, of_whole = _totals(part), _totals(whole)
     shares: FloatArray = np.zeros(FIELDS)
     return np.divide(of_part, of_whole, out=shares, where=of_whole > 0)
@@ -354,7 +352,7 @@ def _collect_queries(
 
 @compiled
 def _close_round(
-    values: FloatArray, rows: int, fade: float, weight: float
+    values: FloatArray, rows: int, decay: float, weight: float
 ) -> tuple[float, float, float]:
     sum_n = sum_q = sum_checks = 0.0
     for i in range(len(values)):
@@ -364,8 +362,8 @@ def _close_round(
         sum_n += line[N_NEW]
         sum_q += line[Q_NEW]
         sum_checks += line[CHECKS_NEW]
-        line[N] = line[N] * fade + sum_n * weight
-        line[CHECKS] = line[CHECKS] * fade + sum_checks * weight
+        line[N] = line[N] * decay + sum_n * weight
+        line[CHECKS] = line[CHECKS] * decay + sum_checks * weight
         line[Q] += sum_q
         line[R] = sum_n + sum_q
         line[PRE_SPAN_Q] = line[SPAN_Q_NEW]

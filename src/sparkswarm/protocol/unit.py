@@ -1,7 +1,8 @@
-"""The load-balancing unit above one executor, as a state machine.
+"""The load-balancing unit of one executor, a state machine.
 
-Owns the executor's HashMap of partitions with their statistics, and what it says to the
-Coordinator and to other units. It must not know how messages travel or where queries live.
+Owns the executor's partitions with their statistics, and its side of the protocol: reports to
+the Coordinator, handovers to other units. It does not know how messages travel or where queries
+are stored.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ from sparkswarm.protocol.sharing import COOL
 from sparkswarm.protocol.statistics import Statistics
 
 PART_OF_A_GAIN = 0.1
-"""A single move must win this part of the gain that makes a round worth rebalancing."""
+"""Fraction of ``min_gain`` that a single move must win."""
 
-LATE = 2
-"""What was sent to be taken over is kept for so many rounds, should the plan come late."""
+KEEP_TAKEOVERS = 2
+"""Rounds for which statistics sent by another unit wait for the plan that makes use of them."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A proposal that waits for its receivers."""
+    """A proposal that waits until its receivers have the statistics."""
 
     proposal: Proposal
     waiting: set[int]
@@ -60,16 +61,11 @@ class LoadBalancingUnit:
 
     Parameters
     ----------
-    executor
-        Its id.
     partitions
-        What it starts with.
-    config
-        The settings.
+        The partitions at the start.
     queries_of
-        Optional: gives the continuous queries of a partition, clipped to it, so that their
-        statistics can be recounted exactly after a split or a merge. Without it they are
-        estimated.
+        Returns the continuous queries of a partition, clipped to it, to recount their
+        statistics exactly after a split or a merge. Without it they are estimated.
     """
 
     def __init__(
@@ -84,11 +80,11 @@ class LoadBalancingUnit:
         self._config = config
         self._queries_of = queries_of
         self._held = {p.id: Holding(p, Statistics(p.cells)) for p in partitions}
-        # N settles at what arrives in 1 / (1 - decay) rounds, and so do costs.
-        a_round = 1.0 - config.decay
+        # N, and with it a cost, settles at the arrivals of 1 / (1 - decay) rounds.
+        per_round = 1.0 - config.decay
         self._rules = Rules(
             min_gain=config.min_gain * PART_OF_A_GAIN,
-            payback_rounds=config.payback_rounds * a_round if a_round else math.inf,
+            payback_rounds=config.payback_rounds * per_round if per_round else math.inf,
             shared_cells=config.shared_cells,
         )
         self._incoming: dict[int, tuple[int, Statistics]] = {}
@@ -96,13 +92,13 @@ class LoadBalancingUnit:
         self._learner = PriceLearner()
 
     def state(self) -> dict[int, FloatArray]:
-        """Return the statistics of its partitions as plain arrays, for :meth:`restore`."""
+        """Return the statistics by partition id as plain arrays, for :meth:`restore`."""
         return {key: held.statistics.values for key, held in self._held.items()}
 
     def restore(self, state: Mapping[int, FloatArray]) -> None:
-        """Go on from a :meth:`state` of the same executor.
+        """Continue with a :meth:`state` of the same executor.
 
-        A partition that the state does not know keeps the statistics it has.
+        Partitions that the state lacks keep the statistics they have.
         """
         for key, held in self._held.items():
             values = state.get(key)
@@ -119,14 +115,14 @@ class LoadBalancingUnit:
         self.model = self.model.with_prices(prices)
 
     def recount_queries(self) -> None:
-        """Count the queries of all partitions anew, for a unit that starts without a past."""
+        """Recount the queries of all partitions, for a unit that starts without a state."""
         for key, held in self._held.items():
             self._held[key] = Holding(held.partition, self._inherited(held.partition, ()))
 
     def recount(self, partition_id: int) -> None:
-        """Count the queries of a partition anew, where a runtime has them after the plan.
+        """Recount the queries of a partition, for runtimes where they arrive after the plan.
 
-        A partition that the plan has taken away again is none of its concern.
+        Does nothing for a partition that this executor does not hold.
         """
         held = self._held.get(partition_id)
         if held is None:
@@ -137,11 +133,11 @@ class LoadBalancingUnit:
 
     @property
     def partitions(self) -> list[Partition]:
-        """The partitions under its control."""
+        """The partitions that it holds."""
         return [held.partition for held in self._held.values()]
 
     def statistics(self, partition_id: int) -> Statistics:
-        """Return the statistics of one of its partitions."""
+        """Return the statistics of a partition; ProtocolError where it does not hold it."""
         if partition_id not in self._held:
             raise ProtocolError(f"executor {self.executor} does not hold partition {partition_id}")
         return self._held[partition_id].statistics
@@ -156,7 +152,7 @@ class LoadBalancingUnit:
         checks: FloatArray | None = None,
         weights: FloatArray | None = None,
     ) -> None:
-        """Find each point's partition and collect its statistics."""
+        """Count points, each in the statistics of its partition."""
         order = np.argsort(partition, kind="stable")
         ids, starts = np.unique(partition[order], return_index=True)
         for partition_id, start, stop in zip(ids, starts, [*starts[1:], len(order)], strict=False):
@@ -181,7 +177,7 @@ class LoadBalancingUnit:
     # -- the protocol ----------------------------------------------------------------------
 
     def handle(self, message: Message) -> list[Message]:
-        """Take one message and return what to send."""
+        """Take one message; return the messages to send."""
         match message:
             case CloseRound():
                 return self._close_round(message)
@@ -204,11 +200,14 @@ class LoadBalancingUnit:
         raise ProtocolError(f"a load-balancing unit cannot handle {message!r}")
 
     def _close_round(self, message: CloseRound) -> list[Message]:
-        """Close the statistics and report the cost (figure "Workflow of load balancing")."""
+        """Close the statistics and report the cost (figure "Workflow of load balancing").
+
+        Asks for ids too, where there is something to merge or to un-share.
+        """
         self._incoming = {
             key: (sent, statistics)
             for key, (sent, statistics) in self._incoming.items()
-            if sent > message.round - LATE
+            if sent > message.round - KEEP_TAKEOVERS
         }
         self._pending = None
         points = checks = 0.0
@@ -234,7 +233,7 @@ class LoadBalancingUnit:
         return messages
 
     def _reduce(self, request: ReduceRequest) -> list[Message]:
-        """Search for a workload reduction and send the partitions to their new owners."""
+        """Search for a workload reduction and hand the statistics to the new owners."""
         search = Search(
             m_high=self.executor,
             holdings=list(self._held.values()),
@@ -260,8 +259,8 @@ class LoadBalancingUnit:
             reason=Reason.ABOVE_LEVEL,
         )
         takeovers = [
-            Takeover(self.executor, m_low, request.round, tuple(search.parcels[m_low]))
-            for m_low in sorted(search.parcels)
+            Takeover(self.executor, m_low, request.round, tuple(search.takeovers[m_low]))
+            for m_low in sorted(search.takeovers)
         ]
         if not takeovers:
             return [proposal]
@@ -269,7 +268,7 @@ class LoadBalancingUnit:
         return list(takeovers)
 
     def _taken_over(self, message: TakenOver) -> list[Message]:
-        """Report to the Coordinator once every receiver has everything."""
+        """Propose to the Coordinator once every receiver has the statistics."""
         if self._pending is None or message.round != self._pending.proposal.round:
             return []
         self._pending.waiting.discard(message.m_low)
@@ -279,7 +278,7 @@ class LoadBalancingUnit:
         return [proposal]
 
     def _apply(self, change: PlanChange) -> None:
-        """Follow a change of the plan."""
+        """Apply a change of the plan to the partitions held."""
         for created in change.created:
             if self.executor in created.owners:
                 _, sent = self._incoming.pop(created.id, (0, None))
@@ -289,7 +288,7 @@ class LoadBalancingUnit:
             self._held.pop(retired.id, None)
 
     def _inherited(self, created: Partition, retired: tuple[Partition, ...]) -> Statistics:
-        """Work out the statistics of a new partition from those held of the old ones."""
+        """Derive the statistics of a new partition from those of the old ones held here."""
         old = [self._held[p.id] for p in retired if p.id in self._held]
         queries = self._queries_of(created) if self._queries_of else None
         if not old:
@@ -298,12 +297,12 @@ class LoadBalancingUnit:
             return Statistics.joined([h.statistics for h in old], created.cells, queries)
         return inherited(created, self.executor, old[0], self.executor, queries)
 
-    # -- tidying up: merging and un-sharing --------------------------------------------------
+    # -- merging and un-sharing --------------------------------------------------------------
 
     def _shared_and_cool(self) -> list[Holding]:
-        """Return the shared cells this unit leads that may have cooled down.
+        """Return the shared cells led by this unit that may have cooled down.
 
-        Only a first guess from its own load; the grant brings the mean to decide with.
+        A first guess from its own load; the grant brings the mean to decide with.
         """
         own = sum(self.model.numerator(h.statistics) for h in self._held.values())
         return [
@@ -315,12 +314,12 @@ class LoadBalancingUnit:
         ]
 
     def _of_all_owners(self, held: Holding) -> float:
-        """Return the numerator that a shared partition has on all its owners together."""
+        """Return the numerator of a shared partition over all its owners."""
         share = held.partition.shares[self.executor] / TICKETS
         return self.model.numerator(held.statistics) / share
 
     def _tidy(self, grant: IdGrant) -> list[Message]:
-        """Use granted ids to un-share what has cooled down and merge what fits together."""
+        """Use granted ids to un-share cells that cooled down and to merge partitions."""
         fresh_id = grant.first_id
         changes: list[PlanChange] = []
         for held in self._shared_and_cool():
