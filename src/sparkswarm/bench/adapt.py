@@ -59,7 +59,8 @@ from sparkswarm.config import PolicyName, SwarmConfig
 from sparkswarm.errors import SparkswarmError, WorkloadError
 from sparkswarm.observe.progress import Progress
 from sparkswarm.policies import POLICIES
-from sparkswarm.spark.engine import HISTORY_POINTS, HISTORY_QUERIES, Handle, Swarm
+from sparkswarm.spark.engine import HISTORY_POINTS, HISTORY_QUERIES, Swarm
+from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.session import session
 from sparkswarm.workloads import Density, Hotspot, Rectangles
 

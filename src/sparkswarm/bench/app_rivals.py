@@ -17,7 +17,7 @@ import tempfile
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparkswarm.bench.app_inputs import BATCH_SECONDS, LATE, SECOND, AppInputs
 from sparkswarm.bench.inputs import Inputs

@@ -33,7 +33,8 @@ from sparkswarm.bench.plain_spark import JVM_OPTIONS, WARM_UP, run_plain_spark
 from sparkswarm.config import SwarmConfig
 from sparkswarm.protocol.partition import PlanChange, moved
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.engine import Handle, Swarm
+from sparkswarm.spark.engine import Swarm
+from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.session import session
 from sparkswarm.spark.sinks import NoopSink, Sink
 

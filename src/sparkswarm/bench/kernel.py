@@ -29,7 +29,8 @@ def kernel_points_per_second(inputs: Inputs, batches: int, processes: int) -> fl
     with _pool(context, processes, barrier) as pool:
         work = [(inputs, batches, number, processes) for number in range(processes)]
         spans = pool.starmap(_work, work, chunksize=1)
-    return batches * inputs.points / (max(end for _, end in spans) - min(b for b, _ in spans))
+    seconds: float = max(end for _, end in spans) - min(begin for begin, _ in spans)
+    return batches * inputs.points / seconds
 
 
 @contextmanager

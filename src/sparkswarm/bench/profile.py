@@ -19,7 +19,7 @@ from sparkswarm.bench.inputs import POINTS_SCHEMA, Inputs
 from sparkswarm.spark.columns import QUERY_IDS, PointColumns
 from sparkswarm.spark.driver.batch import OutputCollector, Stages
 from sparkswarm.spark.driver.layout import StreamLayout, select_points
-from sparkswarm.spark.engine import Handle
+from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import OutputKind
 from sparkswarm.store.epochs import Epoch

@@ -21,7 +21,8 @@ from sparkswarm.observe.describe import decision_json
 from sparkswarm.observe.metrics import Metrics
 from sparkswarm.observe.progress import Observer, Status
 from sparkswarm.runfile.schema import RunFile, SinkSpec, SourceSpec
-from sparkswarm.spark.engine import Handle, Swarm
+from sparkswarm.spark.engine import Swarm
+from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.session import session
 from sparkswarm.spark.sinks import ConsoleSink, NoopSink, ParquetSink, Sink
 from sparkswarm.spark.sources import register_sources

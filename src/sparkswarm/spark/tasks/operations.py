@@ -150,7 +150,7 @@ def check_operations(
 
 def _since_after_until(rows: pa.Table) -> npt.NDArray[np.bool_]:
     backwards = pc.greater(rows.column("since"), rows.column("until"))
-    return pc.fill_null(backwards, False).to_numpy(zero_copy_only=False)
+    return np.asarray(pc.fill_null(backwards, False))
 
 
 def _operations(rows: pa.Table) -> Operations:

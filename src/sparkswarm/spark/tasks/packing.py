@@ -59,7 +59,7 @@ def pack_rows(rows: pa.RecordBatch | pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write(rows)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def unpack_rows(content: Iterable[pa.Buffer]) -> pa.Table:
@@ -70,7 +70,7 @@ def unpack_rows(content: Iterable[pa.Buffer]) -> pa.Table:
 
 def nulls(rows: pa.Table, name: str) -> npt.NDArray[np.bool_]:
     """Return for each row whether a column is null."""
-    return pc.is_null(rows.column(name)).to_numpy(zero_copy_only=False)
+    return np.asarray(pc.is_null(rows.column(name)))
 
 
 @compiled

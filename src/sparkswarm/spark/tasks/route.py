@@ -132,4 +132,4 @@ def assign_points(
 
 def _doubles(rows: pa.Table, name: str) -> npt.NDArray[np.float64]:
     """Return a column as an array, NaN where it is null."""
-    return rows.column(name).to_numpy(zero_copy_only=False)
+    return np.asarray(rows.column(name), np.float64)
