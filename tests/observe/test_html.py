@@ -1,10 +1,12 @@
 """What a notebook shows: whole, well-formed, and with everything from outside escaped."""
 
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
+from sparkswarm.errors import MissingExtraError
 from sparkswarm.geometry import Bounds, Grid
 from sparkswarm.observe import html
 from sparkswarm.observe.html import (
@@ -167,3 +169,9 @@ def test_a_plot_marks_shared_partitions():
     shared = start.apply([reshared(start.partitions[0], {0: 32, 2: 32}, ids[0])])
     assert len(plot(shared).axes[0].lines) == 1
     assert not plot(start).axes[0].lines
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"sparkswarm\[plot\]"):
+        plot(plan())

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import urllib.error
 import urllib.request
 from dataclasses import fields, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sparkswarm import ConfigError
+from sparkswarm.errors import ConfigError, MissingExtraError
 from sparkswarm.geometry import Bounds, CellRect, Grid
 from sparkswarm.observe.metrics import METRICS, Metrics, metrics_table
 from sparkswarm.observe.progress import Counts, Progress
@@ -254,3 +255,9 @@ def test_the_panels_do_not_overlap_and_have_titles():
         assert max(x for x, _ in cells) < 24
         taken |= cells
         assert panel["title"]
+
+
+def test_without_prometheus_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(MissingExtraError, match=r"sparkswarm\[metrics\]"):
+        Metrics()

@@ -27,7 +27,7 @@ def test_totals_become_a_status():
     for batch in range(3):
         totals.add(progress(batch, first_plan()))
     facts = {"active": True, "policy": "swarm", "executors": 4, "partitions": 4, "round": 1}
-    status = Status(**facts, **totals.so_far())
+    status = Status(**facts, **totals.status_fields())
     assert (status.batches, status.points, status.matches) == (3, 3003, 600)
     assert status.quarantined == {("point", "outside the bounds"): 9}
     assert status.last == progress(2, first_plan())

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -68,18 +69,10 @@ class RecordedDecision:
 class StoredSummary:
     """Files of state or of recent points, of one partition or of all.
 
-    Attributes
-    ----------
-    refs
-        References in the manifest; several may share a file.
-    files, size
-        Distinct files and their bytes.
-    rows
-        Rows of state in the files, some of which may no longer count; or recent points,
-        estimated where a partition uses only some cells of a block.
-    first, last
-        Watermarks at which state has results to emit, or times of points, in microseconds; None
-        where there are none.
+    ``refs`` are references in the manifest; several may share a file. ``rows`` of state are those
+    of the files, of points an estimate where a partition uses only some cells of a block.
+    ``first`` and ``last`` are watermarks at which results are due, or times of points, in
+    microseconds.
     """
 
     refs: int = 0
@@ -90,17 +83,15 @@ class StoredSummary:
     last: int | None = None
 
     @classmethod
-    def of_states(cls, states: Iterable[StateRef]) -> StoredSummary:
+    def of_states(cls, states: Sequence[StateRef]) -> StoredSummary:
         """Sum up state."""
-        states = list(states)
         files = {state.file for state in states}
         due = [state.due for state in states if state.due is not None]
         return cls._of(len(states), files, sum(file.rows for file in files), due)
 
     @classmethod
-    def of_blocks(cls, blocks: Iterable[BlockRef]) -> StoredSummary:
+    def of_blocks(cls, blocks: Sequence[BlockRef]) -> StoredSummary:
         """Sum up recent points."""
-        blocks = list(blocks)
         times = [time for b in blocks for time in (b.meta.oldest, b.meta.newest)]
         points = sum(block.points for block in blocks)
         return cls._of(len(blocks), {block.file for block in blocks}, points, times)
@@ -130,19 +121,11 @@ class StoredSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """A partition and its files.
+    """A partition with its share of the space, its files, and the decision that created it.
 
-    Attributes
-    ----------
-    share
-        Its fraction of the space.
-    base_rows, delta_rows, size
-        Queries in its segments and the bytes of their files. After a split the parts use the
-        files of the whole until they are next written.
-    why
-        The decision that created it; None where the journal no longer has it.
-    states, blocks
-        State of the queries at home in it, and its recent points.
+    ``base_rows``, ``delta_rows`` and ``size`` are queries and bytes of its segments; after a split
+    the parts use the files of the whole until they are next written. ``why`` is None where the
+    journal does not have the decision.
     """
 
     partition: Partition
@@ -239,20 +222,20 @@ class CheckpointReport:
     def states(self) -> StoredSummary:
         """State of all queries."""
         states = self.commit.manifest.states.values() if self.commit else ()
-        return StoredSummary.of_states(state for some in states for state in some)
+        return StoredSummary.of_states([*chain(*states)])
 
     @property
     def blocks(self) -> StoredSummary:
         """All recent points."""
         blocks = self.commit.manifest.blocks.values() if self.commit else ()
-        return StoredSummary.of_blocks(block for some in blocks for block in some)
+        return StoredSummary.of_blocks([*chain(*blocks)])
 
     def files(self, folder: str) -> dict[str, tuple[int, int, int]]:
         """Return files, rows and bytes of the bases and deltas that the manifest names."""
         if self.commit is None:
             return {}
         manifest = self.commit.manifest
-        segments = [ref.files for refs in manifest.partitions.values() for ref in refs]
+        segments = [ref.files for ref in chain(*manifest.partitions.values())]
         pairs = segments if folder == "segments" else manifest.ledger
         return {kind: _sums({getattr(pair, kind) for pair in pairs}) for kind in ("base", "delta")}
 

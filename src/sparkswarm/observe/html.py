@@ -155,22 +155,10 @@ def _shapes(
             )
 
 
-def plot(plan: Plan, busy_s: Sequence[float] = (), title: str | None = None) -> Figure:
-    """Draw the partitions of a plan and, where given, the work of each executor beside them.
+def plot(plan: Plan, busy_s: Sequence[float] = ()) -> Figure:
+    """Draw the partitions of a plan and, if given, the seconds of work of each executor.
 
-    Parameters
-    ----------
-    plan
-        The plan.
-    busy_s
-        Seconds of work of each executor.
-    title
-        Title of the figure; by default the plan's version and size.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        A notebook shows it; ``savefig`` writes it to a file.
+    A notebook shows the figure; its ``savefig`` writes it to a file.
 
     Raises
     ------
@@ -195,7 +183,7 @@ def plot(plan: Plan, busy_s: Sequence[float] = (), title: str | None = None) -> 
     _draw_partitions(axes[0][0], plan)
     if busy_s:
         _draw_busy(axes[0][1], busy_s)
-    figure.suptitle(title if title is not None else _title(plan))
+    figure.suptitle(_title(plan))
     return figure
 
 

@@ -232,8 +232,8 @@ class Totals:
         self.quarantined.update(progress.quarantined)
         self.last = progress
 
-    def so_far(self) -> dict[str, Any]:
-        """Return the totals as arguments of :class:`Status`."""
+    def status_fields(self) -> dict[str, Any]:
+        """Return the totals as fields of :class:`Status`."""
         return {
             **self.counts.counts(),
             "batches": self.batches,

@@ -57,7 +57,7 @@ class Handle:
             round=run.round,
             partitions=len(plan.partitions),
             decisions=tuple(self.decisions()[-5:]),
-            **run.totals.so_far(),
+            **run.totals.status_fields(),
         )
 
     def plan(self) -> Plan:
