@@ -144,6 +144,32 @@ def _first_line(path: Path) -> str:
     return ROLE.sub(lambda role: f"`{role[1].rpartition('.')[2]}`", text).replace("``", "`")
 
 
+ROLES = {
+    "experiments · demo": "the paper's evaluation · the demo",
+    "bench": "benchmarks",
+    "sim · map · runfile": "virtual machines with faults · live map · runs from a file",
+    "spark": "the only package that builds DataFrames",
+    "observe": "reads records, renders text; never read by the engine",
+    "apps · policies": "what matches · who gets which point",
+    "window": "which recent points count",
+    "store": "every file format, with its version",
+    "protocol · index · workloads": "SWARM, pure · rectangles to find · synthetic data",
+}
+
+
+def layers() -> str:
+    """Return the packages, highest first, in the order that tests/test_layers.py enforces."""
+    tree = ast.parse((ROOT / "tests" / "test_layers.py").read_text(encoding="utf-8"))
+    (value,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LAYERS"
+    )
+    lines = [" · ".join(n for n in names if n != "__main__") for names in ast.literal_eval(value)]
+    text = "\n".join(f"{line:30}{ROLES.get(line, '')}".rstrip() for line in reversed(lines) if line)
+    return f"```text\n{text}\n```"
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "settings": settings_table,
     "session": spark_settings_table,
@@ -151,6 +177,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "metrics": metrics_table,
     "run-keys": keys_tables,
     "modules": modules,
+    "layers": layers,
     "five-stages": five_stages,
     "options-of-both": lambda: options_table(SourceOptions),
     "options-of-cities": lambda: options_table(CitiesOptions),
