@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         Watermarks,
     )
     from sparkswarm.apps.subscriptions.application import Subscriptions
+    from sparkswarm.observe.describe import describe
+    from sparkswarm.protocol.messages import Decision
     from sparkswarm.spark.columns import PointColumns, QueryColumns
     from sparkswarm.spark.engine import Swarm
     from sparkswarm.spark.handle import Handle
@@ -50,6 +52,7 @@ __all__ = [
     "ConfigError",
     "ConsoleSink",
     "Count",
+    "Decision",
     "GeometryError",
     "Handle",
     "InputError",
@@ -76,6 +79,7 @@ __all__ = [
     "WorkloadError",
     "__version__",
     "check_session",
+    "describe",
     "register_sources",
     "session",
 ]
@@ -96,6 +100,8 @@ _LAZY = {
             "Watermarks",
         ),
         "apps.subscriptions.application": ("Subscriptions",),
+        "observe.describe": ("describe",),
+        "protocol.messages": ("Decision",),
         "spark.columns": ("PointColumns", "QueryColumns"),
         "spark.engine": ("Swarm",),
         "spark.handle": ("Handle",),
