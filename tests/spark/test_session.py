@@ -54,7 +54,7 @@ def test_spark_defaults_win_and_are_said_once(report):
     defaults = report["defaults"]
     assert defaults["settings"][REUSE] == "false"
     (warning,) = defaults["warnings"]
-    assert f"{REUSE} is false, wanted is true (needs a new session)." in warning
+    assert f"{REUSE} is false, should be true (needs a new session)." in warning
     assert SOCKET not in warning
 
 

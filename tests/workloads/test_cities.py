@@ -76,9 +76,10 @@ class TestDensity:
 
     def test_a_coarse_grid_holds_the_sums_of_a_fine_one(self) -> None:
         """The weights are integrals, so the grid does not change them."""
-        fine = cities_density(CONTIGUOUS_US, columns=300, rows=300).regrid(60, 20)
+        fine = cities_density(CONTIGUOUS_US, columns=300, rows=300).weights
+        sums = fine.reshape(20, 15, 60, 5).sum(axis=(1, 3))
         np.testing.assert_allclose(
-            fine.weights, cities_density(CONTIGUOUS_US, columns=60, rows=20).weights, atol=1e-14
+            sums, cities_density(CONTIGUOUS_US, columns=60, rows=20).weights, atol=1e-14
         )
 
     def test_a_wider_spread_is_less_skewed(self) -> None:

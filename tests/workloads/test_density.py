@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -28,30 +27,6 @@ extents = st.floats(1e-3, 1e6)
 bounds = st.builds(
     lambda x, y, w, h: Bounds(x, y, x + w, y + h), corners, corners, extents, extents
 )
-
-
-def brute_force_regrid(w: np.ndarray, columns: int, rows: int) -> np.ndarray:
-    """Overlap every old cell with every new one, in exact fractions."""
-
-    def overlaps(old: int, new: int) -> np.ndarray:
-        return np.array(
-            [
-                [
-                    float(
-                        max(
-                            Fraction(0),
-                            min(Fraction(i + 1, old), Fraction(j + 1, new))
-                            - max(Fraction(i, old), Fraction(j, new)),
-                        )
-                        * old
-                    )
-                    for i in range(old)
-                ]
-                for j in range(new)
-            ]
-        )
-
-    return np.asarray(overlaps(w.shape[0], rows) @ w @ overlaps(w.shape[1], columns).T)
 
 
 def chi_square_is_plausible(counts: np.ndarray, weights: np.ndarray) -> bool:
@@ -114,43 +89,6 @@ class TestWhatADensityIs:
     def test_refuses_a_grid_that_the_bounds_cannot_hold(self) -> None:
         with pytest.raises(SparkswarmError, match="narrow"):
             Density("d", Bounds(0, 0, 5e-324, 1), np.ones((1, 2)))
-
-
-class TestRegrid:
-    @given(w=weights, columns=st.integers(1, 15), rows=st.integers(1, 15))
-    def test_equals_the_brute_force_overlap(self, w: np.ndarray, columns: int, rows: int) -> None:
-        density = Density("d", BOUNDS, w)
-        new = density.regrid(columns, rows)
-        assert new.weights.shape == (rows, columns)
-        assert (new.name, new.bounds) == ("d", BOUNDS)
-        assert new.weights.sum() == pytest.approx(1, abs=1e-12)
-        expected = brute_force_regrid(density.weights, columns, rows)
-        np.testing.assert_allclose(new.weights, expected, atol=1e-14)
-
-    @given(w=weights, factor=st.integers(1, 5))
-    def test_splitting_cells_and_joining_them_again_changes_nothing(
-        self, w: np.ndarray, factor: int
-    ) -> None:
-        density = Density("d", BOUNDS, w)
-        rows, columns = w.shape
-        fine = density.regrid(columns * factor, rows * factor)
-        np.testing.assert_allclose(
-            fine.weights, np.kron(density.weights, np.full((factor, factor), 1 / factor**2)),
-            rtol=1e-12, atol=1e-300,
-        )  # fmt: skip
-        np.testing.assert_allclose(
-            fine.regrid(columns, rows).weights, density.weights, rtol=1e-12, atol=1e-300
-        )
-
-    def test_joining_counts_is_exact(self) -> None:
-        w = np.arange(1.0, 25.0).reshape(4, 6)
-        joined = Density("d", BOUNDS, w).regrid(3, 2).weights
-        np.testing.assert_allclose(joined * w.sum(), [[18, 26, 34], [66, 74, 82]], rtol=1e-14)
-
-    @pytest.mark.parametrize(("columns", "rows"), [(0, 1), (1, -1), (2.5, 1)])
-    def test_refuses(self, columns: int, rows: int) -> None:
-        with pytest.raises(WorkloadError, match=r"columns|rows"):
-            Density("d", BOUNDS, np.ones((2, 2))).regrid(columns, rows)
 
 
 class TestSampling:

@@ -28,7 +28,7 @@ from sparkswarm.bench.plain_spark import (
     follow,
     inside,
 )
-from sparkswarm.spark.session import settings_for_a_while
+from sparkswarm.spark.session import temporary_settings
 from sparkswarm.spark.sinks import NoopSink, Sink
 
 POINTS = "id BIGINT, x DOUBLE, y DOUBLE, ts TIMESTAMP, speed DOUBLE, kind STRING"
@@ -77,7 +77,7 @@ class Rivals:
             "aggregates": self._aggregates,
             "snapshots": self._snapshots,
         }[kind]
-        with settings_for_a_while(self._spark, settings):
+        with temporary_settings(self._spark, settings):
             return run()
 
     def _subscriptions(self) -> list[float]:

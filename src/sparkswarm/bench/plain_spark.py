@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sparkswarm.bench.inputs import CHANGES_SCHEMA, POINTS_SCHEMA, QUERIES_SCHEMA, Inputs
 from sparkswarm.errors import WorkloadError
-from sparkswarm.spark.session import settings_for_a_while
+from sparkswarm.spark.session import temporary_settings
 
 WARM_UP = 2
 """Batches that run before the clock counts: Java compiles its code in them."""
@@ -138,7 +138,7 @@ def run_plain_spark(
     def count_results(found: DataFrame, batch: int) -> None:
         results[batch] = found.count()
 
-    with settings_for_a_while(spark, settings):
+    with temporary_settings(spark, settings):
         _run(PlainSpark(spark, inputs, partitions, cell_side), batches, churn, _drop_results, timed)
         if count:
             again = PlainSpark(spark, inputs, partitions, cell_side)

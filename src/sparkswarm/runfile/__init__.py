@@ -1,1 +1,1 @@
-"""A whole run in one file: reading it, checking it, and doing what it says."""
+"""Runs described by a TOML file: reading and checking the file, starting and stopping the run."""

@@ -70,10 +70,10 @@ def run(
 
     with _exit_codes(), _reporting() as report:
         # Signal handlers last: Spark installs its own when it starts.
-        with running(contents, [report.batch], report.say) as handle, interruptible() as interrupt:
+        with running(contents, [report.batch], report.show) as handle, interruptible() as interrupt:
             has_ended = wait(handle, interrupt)
             if not has_ended:
-                report.say("stopping after the current batch; press Ctrl-C again to stop at once")
+                report.show("stopping after the current batch; press Ctrl-C again to stop at once")
         status = handle.status()
     stderr.print(str(status), highlight=False, markup=False, soft_wrap=True)
     write_json(json_to, status_json(status))
@@ -161,7 +161,7 @@ class _Reporter:
         self._update = update
         self._last = ""
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
         if self._update is None or text.startswith("metrics at "):
             logger.info("%s", text)
         if self._update is not None:
@@ -194,19 +194,19 @@ def _cut(text: str, width: int) -> Text:
 
 @contextmanager
 def _reporting() -> Iterator[_Reporter]:
-    ours = logging.getLogger("sparkswarm")
-    before = ours.level, ours.propagate
+    package = logging.getLogger("sparkswarm")
+    before = package.level, package.propagate
     handler: logging.Handler
     if stderr.is_terminal:
         handler = RichHandler(console=stderr, show_path=False, markup=False)
-        ours.setLevel(logging.WARNING)
+        package.setLevel(logging.WARNING)
         logger.setLevel(logging.INFO)
     else:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter(LOG_FORMAT))
-        ours.setLevel(logging.INFO)
-    ours.addHandler(handler)
-    ours.propagate = False
+        package.setLevel(logging.INFO)
+    package.addHandler(handler)
+    package.propagate = False
     try:
         if stderr.is_terminal:
             with stderr.status("") as status:
@@ -214,6 +214,6 @@ def _reporting() -> Iterator[_Reporter]:
         else:
             yield _Reporter(None)
     finally:
-        ours.removeHandler(handler)
-        ours.setLevel(before[0])
-        ours.propagate = before[1]
+        package.removeHandler(handler)
+        package.setLevel(before[0])
+        package.propagate = before[1]

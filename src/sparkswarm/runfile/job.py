@@ -1,7 +1,7 @@
-"""A run on Spark from its file: sources, application, sinks, metrics, and a clean end.
+"""Starts a run from its file, waits for it and stops it.
 
-Owns the way from a checked file to a run that is over. What a signal asks for is done between
-batches: the batch under way is finished, and the next start goes on after it.
+Owns the life of the Spark session, the stream and the metrics server. Runs on the driver, once
+per run. A signal stops the run after the current batch; the next start continues after it.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from sparkswarm.spark.sinks import ConsoleSink, NoopSink, ParquetSink, Sink
 from sparkswarm.spark.sources import register_sources
 
 QUIET = {"spark.ui.showConsoleProgress": False}
-"""Settings of Spark for a command, unless the file has others: two progress bars are none."""
+"""Default properties of Spark for a command, which has a progress display of its own."""
 
-LOOK_EVERY = 0.2
-"""Seconds between looks at whether the run is over or somebody wants it to be."""
+POLL_SECONDS = 0.2
+"""Seconds between checks of whether the run has ended or a signal has arrived."""
 
 
 @dataclass
 class Interrupt:
-    """Whether somebody wants the run to end."""
+    """A signal handler that remembers whether a signal has arrived."""
 
-    wanted: bool = False
+    requested: bool = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Note the first signal; the second ends the process as it would have without us."""
-        if self.wanted:
+        """Remember the first signal; the second raises KeyboardInterrupt."""
+        if self.requested:
             raise KeyboardInterrupt
-        self.wanted = True
+        self.requested = True
 
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Take the first Ctrl-C or SIGTERM for the wish to end, while this lasts."""
+    """Handle Ctrl-C and SIGTERM in this context as requests to stop."""
     interrupt = Interrupt()
     before = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
     for which in before:
@@ -63,26 +63,28 @@ def interruptible() -> Iterator[Interrupt]:
 
 @contextmanager
 def running(
-    run: RunFile, observers: Sequence[Observer] = (), say: Callable[[str], None] = lambda _: None
+    run: RunFile,
+    observers: Sequence[Observer] = (),
+    report: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Handle]:
-    """Start what the file says and stop it at the end, after the batch under way.
+    """Start Spark and the stream of a file; at the end stop both, after the current batch.
 
     Parameters
     ----------
     run
-        The file.
+        Contents of the file.
     observers
-        Hear of every batch.
-    say
-        Is told what happens, in a few words.
+        Called after every batch.
+    report
+        Called with a line of text at each step of the start.
     """
     with ExitStack() as stack:
         metrics = Metrics() if run.metrics else None
-        say("starting Spark")
+        report("starting Spark")
         spark = session(run.app_name, run.master, {**QUIET, **run.conf})
         stack.callback(spark.stop)
         register_sources(spark)
-        say("starting the stream")
+        report("starting the stream")
         handle = start(spark, run, [*([metrics] if metrics else []), *observers])
         stack.callback(handle.stop)
         if metrics and run.metrics:
@@ -90,17 +92,17 @@ def running(
             stack.callback(served.close)
             listener = metrics.listen(spark, handle)
             stack.callback(spark.streams.removeListener, listener)
-            say(f"metrics at {served.url}")
+            report(f"metrics at {served.url}")
         yield handle
 
 
 def start(spark: SparkSession, run: RunFile, observers: Sequence[Observer] = ()) -> Handle:
-    """Start what the file says on a Spark session.
+    """Start the stream of a file on a Spark session.
 
     Raises
     ------
     InputError
-        If Spark cannot read a source; it names the table of the file.
+        If Spark cannot read a source; the message names its table in the file.
     """
     past = [read(spark, source, False) for source in run.history or ()]
     return Swarm(spark, run.swarm, run.application, run.window).start(
@@ -123,7 +125,7 @@ def start(spark: SparkSession, run: RunFile, observers: Sequence[Observer] = ())
 
 
 def read(spark: SparkSession, source: SourceSpec, as_stream: bool) -> DataFrame:
-    """Return what a source says is to be read, as a stream or once."""
+    """Return the DataFrame of a source, as a stream or read once."""
     reader: Any = (spark.readStream if as_stream else spark.read).format(source.format)
     reader = reader.options(**source.options)
     if source.schema:
@@ -137,7 +139,7 @@ def read(spark: SparkSession, source: SourceSpec, as_stream: bool) -> DataFrame:
 
 
 def make_sink(spec: SinkSpec | None) -> Sink | None:
-    """Return the sink that a table of the file describes; None where there is no table."""
+    """Return the sink of a table of the file; None without a table."""
     if spec is None:
         return None
     if spec.path is not None:  # which only parquet has
@@ -146,18 +148,18 @@ def make_sink(spec: SinkSpec | None) -> Sink | None:
 
 
 def wait(handle: Handle, interrupt: Interrupt) -> bool:
-    """Wait until the run is over or somebody wants it to be; return whether it is over.
+    """Wait for the end of the run or a signal; return whether the run has ended.
 
-    Raises what ended the run.
+    Raises the exception with which the run failed.
     """
-    while not interrupt.wanted:
-        if handle.await_termination(LOOK_EVERY):
+    while not interrupt.requested:
+        if handle.await_termination(POLL_SECONDS):
             return True
     return False
 
 
 def status_json(status: Status) -> dict[str, Any]:
-    """Return the state of a run, JSON-ready."""
+    """Return the status of a run as JSON values."""
     last = status.last
     return {
         "active": status.active,

@@ -1,7 +1,6 @@
-"""Where things stand in a TOML file: the line of every table and every key.
+"""Line numbers of the tables and keys of a TOML file, for error messages.
 
-Owns nothing but line numbers. Python's own reader says what a file means, not where; this one
-says where, and takes for granted that the other has accepted the text.
+``tomllib`` does not give them. The text must have been accepted by ``tomllib`` before.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _BARE = re.compile(r"[^,\]}#\n]*")
 def line_numbers(text: str) -> Mapping[Path, int]:
     """Return the line of each table and key, counted from 1.
 
-    A table whose name only appears in longer names has the line where it first does. What is
-    inside of arrays has no line of its own.
+    A table that appears only as part of longer names has the line of the first of them. Values
+    inside of arrays have no lines.
     """
     return _Scanner(text).scan()
 
 
 class _Scanner:
-    """Goes through the text once, from name to name."""
+    """Scans the text once, from name to name."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -53,7 +52,7 @@ class _Scanner:
         return self._found
 
     def _next(self) -> bool:
-        """Skip blanks, line ends and comments; say whether anything follows."""
+        """Skip blanks, line ends and comments; return whether anything follows."""
         self._at = self._match(_BLANK).end()
         return self._at < len(self._text)
 
@@ -64,7 +63,7 @@ class _Scanner:
         return found
 
     def _names(self, table: Path) -> Path:
-        """Read a name, perhaps dotted, and note its line."""
+        """Read a name, which may be dotted, and record its line."""
         path = table
         while True:
             self._next()
@@ -81,19 +80,19 @@ class _Scanner:
 
     def _pair(self, table: Path) -> None:
         path = self._names(table)
-        self._at += 1  # the equals sign, which _names has come to
+        self._at += 1  # the equals sign, where _names stopped
         self._next()
         self._value(path)
 
     def _value(self, path: Path | None) -> None:
-        """Skip a value; the names in an inline table are noted, unless it is in an array."""
+        """Skip a value; record the names in an inline table unless it is in an array."""
         first = self._text[self._at]
         if first in "\"'":
             self._at = self._match(_TEXT).end()
         elif first == "[":
             self._items("]", lambda: self._value(None))
         elif first == "{":
-            self._items("}", lambda: self._pair(path) if path is not None else self._unnoted())
+            self._items("}", lambda: self._pair(path) if path is not None else self._unrecorded())
         else:
             self._at = self._match(_BARE).end()
 
@@ -106,7 +105,7 @@ class _Scanner:
                 self._at += 1
         self._at += 1
 
-    def _unnoted(self) -> None:
+    def _unrecorded(self) -> None:
         found = self._found
         self._found = {}
         self._pair(())
@@ -114,5 +113,5 @@ class _Scanner:
 
 
 def _plain(quoted: str) -> str:
-    """Return what a quoted name says."""
+    """Return a quoted name without its quotes."""
     return str(tomllib.loads(f"name = {quoted}")["name"])

@@ -402,7 +402,7 @@ def _is_table(path: tuple[str, ...]) -> bool:
 
 
 def _unknown(section: Section | None, path: tuple[str, ...], name: str, is_table: bool) -> str:
-    """Return what to say about an unknown name."""
+    """Return the message about an unknown name."""
     parent = ".".join(path)
     tables = [
         known for known in SECTIONS if known.startswith(f"{parent}." if path else "") and known

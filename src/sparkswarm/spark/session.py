@@ -1,7 +1,8 @@
-"""A Spark session with the settings that matter to SWARM, and a check of anybody else's.
+"""Creates Spark sessions with the settings that sparkswarm needs, and checks existing ones.
 
-Owns the table of those settings. What the user has set, in whatever way Spark knows, is left as
-it is; a setting is in the table only if it was measured to matter or a wrong value breaks us.
+Owns the table of those settings. Settings of the user, made in any way that Spark supports, are not
+changed. A setting is in the table only if measurements show that it matters, or if a wrong value
+breaks sparkswarm. Runs on the driver, once per session.
 """
 
 from __future__ import annotations
@@ -24,93 +25,93 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SparkSetting:
-    """One setting of Spark that matters to us."""
+    """A setting of Spark that sparkswarm needs."""
 
     name: str
     wanted: str
     default: str
-    """What Spark does when nobody sets it."""
+    """Spark's own default."""
     why: str
     """Why it matters, in one sentence."""
     runtime: bool = False
-    """Whether it can be changed on a running session; Spark calls the others static."""
+    """Whether it can be changed on a running session; others are static."""
     variable: str | None = None
-    """An environment variable that sets it too, if Spark has one."""
+    """Environment variable that also sets it, if there is one."""
     on_cluster: bool = True
-    """Whether it matters on a cluster too, not only where all of Spark is one process."""
+    """Whether it is needed on a cluster too, not only in local mode."""
 
 
 PYTHON = SparkSetting(
     "PYSPARK_PYTHON",
     wanted="the running interpreter",
     default="python3",
-    why="Spark starts its Python workers with the first python3 on PATH otherwise, which may lack "
-    "our packages.",
+    why="Otherwise Spark starts its Python workers with the first python3 on PATH, which may lack "
+    "the packages.",
 )
-"""An environment variable; `spark.pyspark.python`, where it is set, goes before it."""
+"""An environment variable; `spark.pyspark.python` takes precedence over it."""
 
 PROPERTIES = (
     SparkSetting(
         "spark.python.unix.domain.socket.enabled",
         wanted="true",
         default="false",
-        why="Spark and its Python workers talk over TCP otherwise, which costs every small task "
-        "tens of milliseconds.",
+        why="Otherwise Spark and its Python workers communicate over TCP, which adds tens of "
+        "milliseconds to every small task.",
         variable="PYSPARK_UDS_MODE",
     ),
     SparkSetting(
         "spark.sql.execution.arrow.maxBytesPerBatch",
         wanted="2147483647",
         default="64MB",
-        why="Below this value, which means no limit, Spark adds up the size of what it sends to "
-        "Python anew after every row, which takes a third of its time.",
+        why="With a limit, Spark computes the size of the batch for Python after every row, which "
+        "takes a third of its time. This value is no limit.",
         runtime=True,
     ),
     SparkSetting(
         "spark.buffer.size",
         wanted="1048576",
         default="65536",
-        why="Rows travel between Spark and Python in pieces of this size; small pieces cost a "
-        "batch some 5%.",
+        why="Size of the buffer between Spark and Python; the default makes a batch about 5% "
+        "slower.",
     ),
     SparkSetting(
         "spark.python.worker.reuse",
         wanted="true",
         default="true",
-        why="Every task starts a Python worker of its own otherwise, which must import our "
-        "packages and build its index anew.",
+        why="Otherwise every task starts a Python worker, which has to import packages and build "
+        "its index.",
     ),
     SparkSetting(
         "spark.sql.streaming.checkpointFileManagerClass",
         wanted="org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager",
         default="",
-        why="On a local disk Spark starts processes (`chmod`, `readlink`) for every file of a "
-        "stream's log otherwise, some 85 ms a batch. Both ways rename a finished file, which a "
-        "local disk does at once; on a cluster's filesystem Spark's default is the safer one.",
+        why="Otherwise Spark starts processes (`chmod`, `readlink`) for every file of a stream's "
+        "log on a local disk, about 85 ms per batch. Both managers rename a finished file, which "
+        "is atomic on a local disk; for other filesystems Spark's default is safer.",
         runtime=True,
         on_cluster=False,
     ),
 )
 
 SPARK_SETTINGS = (PYTHON, *PROPERTIES)
-"""The one table of Spark's settings that matter to us."""
+"""All settings of Spark that sparkswarm needs."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A setting of a session that is not as SWARM wants it."""
+    """A setting of a session with another value than sparkswarm needs."""
 
     setting: str
     found: str
     wanted: str
     why: str
     changeable: bool
-    """Whether it can still be changed on the running session."""
+    """Whether it can be changed on the running session."""
 
     def __str__(self) -> str:
-        remedy = "can be changed at once" if self.changeable else "needs a new session"
-        return f"{self.setting} is {self.found}, wanted is {self.wanted} ({remedy}). {self.why}"
+        remedy = "can be changed now" if self.changeable else "needs a new session"
+        return f"{self.setting} is {self.found}, should be {self.wanted} ({remedy}). {self.why}"
 
 
 def session(
@@ -118,28 +119,28 @@ def session(
     master: str | None = None,
     config: Mapping[str, str | int | float | bool] | None = None,
 ) -> SparkSession:
-    """Return the running Spark session, or a new one that has what SWARM needs.
+    """Return the running Spark session, or a new one with the settings that sparkswarm needs.
 
-    A new session gets every setting of the table that the user has not set: in `config`, in
+    A new session gets every setting of the table that the user has not set in `config`, in
     ``spark-defaults.conf``, on the command line of ``spark-submit`` or in the environment.
-    A running session is returned as it is, with `config` applied as far as Spark allows, and
-    `app_name` and `master` without effect. Either way the session is checked as
-    :func:`check_session` does, except for what `config` asked for.
+    A running session is returned with `config` applied as far as Spark allows; `app_name` and
+    `master` then have no effect. In both cases the session is checked as by
+    :func:`check_session`, except for the settings in `config`.
 
     Parameters
     ----------
     app_name
-        The application's name, unless `config` has ``spark.app.name``.
+        Name of the application, unless `config` has ``spark.app.name``.
     master
-        Where Spark runs, unless `config` has ``spark.master``; if neither says, Spark's own
+        Where Spark runs, unless `config` has ``spark.master``; without either, Spark's own
         default, which is ``local[*]``.
     config
-        The user's settings, by Spark's names.
+        Settings of Spark.
 
     Raises
     ------
     ConfigError
-        If this would be a Spark Connect session; SWARM needs a classic one.
+        If this would be a Spark Connect session; sparkswarm needs a classic one.
     """
     options = {name: _text(value) for name, value in (config or {}).items()}
     remote = os.environ.get("SPARK_REMOTE") or options.get("spark.remote")
@@ -154,27 +155,27 @@ def session(
     else:
         spark = SparkSession.builder.config(map=dict(options)).getOrCreate()
     findings = _findings(spark)
-    _say(spark, [f for f in findings if options.get(_property_of(f.setting)) != f.found])
+    _warn_once(spark, [f for f in findings if options.get(_property_of(f.setting)) != f.found])
     return spark
 
 
 def check_session(spark: SparkSession) -> list[Finding]:
-    """Return the settings of a session that SWARM wants otherwise; an empty list is good.
+    """Return the settings of a session that sparkswarm needs otherwise; ideally none.
 
-    The findings are logged as one warning. What was said about a session once is not said again.
+    New findings are logged as one warning; a finding is logged once per session.
 
     Raises
     ------
     ConfigError
-        If `spark` is a Spark Connect session; SWARM needs a classic one.
+        If `spark` is a Spark Connect session; sparkswarm needs a classic one.
     """
     findings = _findings(spark)
-    _say(spark, findings)
+    _warn_once(spark, findings)
     return findings
 
 
 @contextmanager
-def settings_for_a_while(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def temporary_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """PlanChange settings of a session for a while."""
     before = {name: str(spark.conf.get(name)) for name in settings}
     try:
@@ -207,15 +208,15 @@ def _property_of(setting: str) -> str:
 
 
 def _completed(options: Mapping[str, str]) -> SparkConf:
-    """Start the JVM with the user's options and return them with ours where there were none."""
+    """Start the JVM with the user's options; return them with the settings they lack."""
     python = options.get("spark.pyspark.python") or os.environ.get(PYTHON.name) or sys.executable
-    # The JVM inherits it, and starts the workers of Python data sources with it.
+    # The JVM inherits it and starts the workers of Python data sources with it.
     os.environ[PYTHON.name] = python
-    # spark-defaults.conf and spark-submit's arguments are known only once the JVM runs, and what
-    # is set before counts for more than they do: so first the JVM, then our settings.
+    # spark-defaults.conf and the arguments of spark-submit are known only after the JVM has
+    # started, and settings made before take precedence: so first the JVM, then the settings.
     SparkContext._ensure_initialized(conf=_with(SparkConf(loadDefaults=False), options))
     conf = _with(SparkConf(), options)
-    # Python scripts that spark-submit did not start would ignore this property.
+    # Python scripts that were not started by spark-submit ignore this property.
     os.environ[PYTHON.name] = conf.get("spark.pyspark.python") or python
     for setting in _properties(conf.get("spark.master", "local[*]")):
         if setting.variable is None or setting.variable not in os.environ:
@@ -224,7 +225,7 @@ def _completed(options: Mapping[str, str]) -> SparkConf:
 
 
 def _properties(master: str | None) -> list[SparkSetting]:
-    """Return the properties that matter where Spark runs."""
+    """Return the properties that are needed with this master."""
     is_local = str(master).startswith("local")
     return [setting for setting in PROPERTIES if setting.on_cluster or is_local]
 
@@ -239,14 +240,14 @@ def _findings(spark: SparkSession) -> list[Finding]:
     context = spark.sparkContext
     conf = context.getConf()
     findings = []
-    # Where Python lives on a cluster's machines cannot be seen from here.
+    # The location of Python on the machines of a cluster is not known here.
     if str(context.master).startswith("local") and not _is_running_interpreter(context.pythonExec):
         findings.append(
             Finding(PYTHON.name, context.pythonExec, sys.executable, PYTHON.why, PYTHON.runtime)
         )
     for setting in _properties(context.master):
         default = os.environ.get(setting.variable or "", setting.default)
-        # A session may claim a static setting that came too late; its context knows the truth.
+        # A session may report a static setting that was made too late; its context does not.
         found = (spark.conf if setting.runtime else conf).get(setting.name, default) or default
         if found.lower() != setting.wanted.lower():
             findings.append(
@@ -256,32 +257,33 @@ def _findings(spark: SparkSession) -> list[Finding]:
 
 
 def _is_running_interpreter(command: str) -> bool:
-    """Say whether a command starts this very Python, of this very virtual environment."""
+    """Return whether a command starts this interpreter in this virtual environment."""
     found = shutil.which(command)
     if found is None:
         return False
-    # All virtual environments may link to one file, so the folder must be the same as well.
+    # Virtual environments may link to the same file, so the folder must be the same as well.
     same_folder = os.path.samefile(os.path.dirname(found), os.path.dirname(sys.executable))
     return same_folder and os.path.samefile(found, sys.executable)
 
 
-_said: set[tuple[str, Finding]] = set()
+_warned: set[tuple[str, Finding]] = set()
 
 
-def _say(spark: SparkSession, findings: list[Finding]) -> None:
+def _warn_once(spark: SparkSession, findings: list[Finding]) -> None:
     application = spark.sparkContext.applicationId
-    new = [finding for finding in findings if (application, finding) not in _said]
+    new = [finding for finding in findings if (application, finding) not in _warned]
     if new:
-        _said.update((application, finding) for finding in new)
+        _warned.update((application, finding) for finding in new)
         logger.warning(
-            "This Spark session works, but not as well as it could for SWARM:\n%s\n"
-            "sparkswarm.session() makes a session that has what is needed.",
+            "This Spark session works, but some settings should be changed for sparkswarm:\n%s\n"
+            "sparkswarm.session() creates a session with the right settings.",
             "\n".join(f"  - {finding}" for finding in new),
         )
 
 
 def _not_classic(what: str) -> ConfigError:
     return ConfigError(
-        f"{what} is Spark Connect, and SWARM needs a classic Spark session: unset SPARK_REMOTE, "
-        "give a master such as local[2] or spark://host:7077, and run the driver there"
+        f"{what} is Spark Connect, but sparkswarm needs a classic Spark session: unset "
+        "SPARK_REMOTE, give a master such as local[2] or spark://host:7077, and run the driver "
+        "there"
     )

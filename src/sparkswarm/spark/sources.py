@@ -1,8 +1,9 @@
-"""Synthetic streams through Spark's Python Data Source API, so that all runs with nothing else.
+"""Synthetic sources for Spark: formats that need no files and no other systems.
 
-``swarm_cities`` gives points from the skewed built-in cities, ``swarm_queries`` the operations
-on queries that wait for them. Owns how Spark reads them: offsets, micro-batches, partitions. The
-options are in :mod:`sparkswarm.workloads.synthetic_options`, the rows in
+``swarm_cities`` is a stream of points in the built-in cities, ``swarm_queries`` one of operations
+on queries there. Owns how Spark reads them: offsets, micro-batches, partitions. Offsets are
+computed beside the driver, once per micro-batch; rows are read in tasks, and a task that runs
+again reads the same rows. Options are in :mod:`sparkswarm.workloads.synthetic_options`, rows in
 :mod:`sparkswarm.workloads.synthetic_rows`.
 """
 
@@ -40,11 +41,11 @@ from sparkswarm.workloads.synthetic_options import (
 from sparkswarm.workloads.synthetic_rows import read_rows
 
 Offset = dict[str, int]
-"""``{"row": n}``: the rows below n have been read."""
+"""``{"row": n}``: all rows with numbers below n have been read."""
 
 
 def register_sources(spark: SparkSession) -> None:
-    """Make the formats ``swarm_cities`` and ``swarm_queries`` known to this Spark session."""
+    """Register the formats ``swarm_cities`` and ``swarm_queries`` with a Spark session."""
     spark.dataSource.register(CitiesSource)
     spark.dataSource.register(QueriesSource)
 
@@ -58,7 +59,7 @@ class RowRange(InputPartition):
 
 
 def _split(start: int, stop: int, pieces: int) -> list[InputPartition]:
-    """Return nearly equal ranges, none of them empty."""
+    """Return ranges of nearly equal size, none of them empty."""
     borders = [start + (stop - start) * i // pieces for i in range(pieces + 1)]
     return [RowRange(a, b) for a, b in itertools.pairwise(borders) if a < b]
 
@@ -69,7 +70,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
 
 
 def _end(options: SourceOptions, reading: str) -> int:
-    """Return how many rows there are in all, or raise if they never end."""
+    """Return the total number of rows; ConfigError if the stream is endless."""
     rows = options.total_rows()
     if rows is None:
         raise ConfigError(
@@ -87,7 +88,7 @@ class BatchReader(DataSourceReader):
         self.end = _end(options, "a batch read")
 
     def partitions(self) -> list[InputPartition]:
-        """Return ranges of rows, one a task."""
+        """Return ranges of rows, one per task."""
         return _split(0, self.end, self.options.num_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -96,11 +97,11 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on and on, a micro-batch at a time.
+    """Reads one micro-batch after another.
 
-    Spark keeps one such object beside the driver. It asks for the end of every micro-batch with
+    Spark keeps one such object beside the driver. It gets the end of every micro-batch from
     :meth:`latestOffset` and writes it to the checkpoint before the micro-batch runs; from then
-    on the range is fixed, whatever the clock says. Tasks get copies, and call :meth:`read` only.
+    on the range is fixed, independent of the clock. Tasks get copies and only call :meth:`read`.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -113,11 +114,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"row": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the size of the largest micro-batch, the first."""
+        """Return the size of the first micro-batch, which is the largest."""
         return ReadMaxRows(self.options.batch_size(0))
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Return where the micro-batch that begins at ``start`` ends; ``start`` for none now."""
+        """Return the end of the micro-batch at ``start``; ``start`` itself if there is none yet."""
         row = start["row"]
         if isinstance(limit, ReadAllAvailable):
             return {"row": max(row, _end(self.options, "trigger(once=True)"))}
@@ -131,12 +132,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"row": max(row, stop)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Take all rows up to the end for available, without waiting for the clock."""
+        """Make all rows up to the end available, without waiting for the clock."""
         _end(self.options, "trigger(availableNow=True)")
         self._wait = False
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Return ranges of rows, one a task; none where the micro-batch is empty."""
+        """Return ranges of rows, one per task; none if the micro-batch is empty."""
         return _split(start["row"], end["row"], self.options.num_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -144,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self.options, partition)
 
     def _due(self, row: int) -> int:
-        """Return up to which row virtual time has come, if it kept up with the clock."""
+        """Return the first row that is not due yet according to the clock."""
         now = time.monotonic()
         if self._began is None:
             self._began = now, row
@@ -153,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Source(DataSource):
-    """What both formats have in common; options are checked as soon as ``load()`` is called."""
+    """Base of both formats; options are checked when ``load()`` is called."""
 
     options_class: ClassVar[type[SourceOptions]]
     columns: ClassVar[str]

@@ -1,8 +1,8 @@
-"""Workloads: where points appear, where queries wait, and how that changes.
+"""Synthetic workloads: distributions of points and queries, and how they change over time.
 
-A :class:`Density` says where things are: read one from a file (:func:`load_density`) or take
-the built-in world of cities (:func:`cities_density`). A :class:`Hotspot` bends it for some
-rounds. Everything random takes a :class:`numpy.random.Generator`, so a seed fixes a run.
+A :class:`Density` is a distribution over a grid, read from a file (:func:`load_density`) or made
+from the built-in cities (:func:`cities_density`). A :class:`Hotspot` changes it for some rounds.
+Everything random takes a :class:`numpy.random.Generator`, so that a seed determines a run.
 """
 
 from sparkswarm.workloads.cities import (

@@ -1,4 +1,4 @@
-"""The checks of arguments that the workloads have in common."""
+"""Checks of arguments for all workloads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A world of cities: a skewed density that needs no data file.
+"""Built-in cities: a skewed density that needs no data file.
 
-Owns the table of cities and how it becomes a :class:`Density`, at rest or at an hour of the
-day. It draws nothing itself and knows nothing of rounds.
+Owns the table of cities and how it becomes a :class:`Density`, averaged over the day or at an hour.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ CONTIGUOUS_US = Bounds(-125, 24, -66, 50)
 
 
 class City(NamedTuple):
-    """A city, where it is (degrees) and how many live in and around it (millions)."""
+    """A city with its position in degrees and the population of its area in millions."""
 
     name: str
     lon: float
@@ -35,7 +34,7 @@ class City(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """A part of every city: its share of the people, and its deviation against ``spread``."""
+    """A part of every city: its share of the population, its deviation relative to ``spread``."""
 
     share: float
     deviation: float
@@ -45,10 +44,10 @@ CORE = Ring(share=0.2, deviation=0.1)
 """The dense centre of a city."""
 
 SUBURB = Ring(share=0.8, deviation=1.0)
-"""Everything around it. Both rings are set so that the US is as skewed as its tweets are."""
+"""The area around it. Both rings are chosen so that the US is as skewed as US tweets are."""
 
 BACKGROUND = 0.02
-"""The share of the weight that is spread evenly over the bounds: the countryside."""
+"""The share of the weight that is spread evenly over the bounds, as countryside."""
 
 NIGHT_ACTIVITY = 0.1
 """Activity at its lowest, as a share of its highest."""
@@ -64,10 +63,10 @@ def cities_density(
     spread: float = 0.15,
     hour_utc: float | None = None,
 ) -> Density:
-    """Return the density of people around the cities of :data:`CITIES` within the bounds.
+    """Return the density of population around the cities of :data:`CITIES` within the bounds.
 
-    Every city is two Gaussians, round on the ground: a dense core and a wide suburb. A
-    hundredth of the cells holds most of the weight, as in real data.
+    Every city is two Gaussians, circular on the ground: a dense core and a wide suburb. As in
+    real data, 1% of the cells has most of the weight.
 
     Parameters
     ----------
@@ -79,17 +78,17 @@ def cities_density(
         Standard deviation, in degrees of latitude, of the suburb of a city of one million;
         it grows with the fourth root of the population.
     hour_utc
-        If given, the hour of the day: every city counts by its activity at its own local
-        time (see :func:`daylight`), so that the load follows the sun.
+        If given, the hour of the day: every city is weighted by the activity at its local time
+        (see :func:`daylight`), so that the load follows the sun.
 
     Raises
     ------
     WorkloadError
-        If an argument is out of range or no city lies in or near the bounds.
+        If an argument is out of range or there is no city in or near the bounds.
 
     Notes
     -----
-    The skew on the grid of 1000 x 1000, beside that of 309 million US tweets:
+    The skew on a grid of 1000 x 1000, compared with 309 million US tweets:
 
     ====================  =======  =============  =========
     share of the weight   world    contiguous US  US tweets
@@ -100,8 +99,8 @@ def cities_density(
     hottest 10%           98.2%    98.2%          98.7%
     ====================  =======  =============  =========
 
-    Between 6h and 18h UTC, 41% of the world's weight changes places (total variation on a
-    grid of 50 x 50).
+    Between 6h and 18h UTC, 41% of the world's weight moves (total variation on a grid of
+    50 x 50).
     """
     grid = Grid(
         bounds,
@@ -147,7 +146,7 @@ def choose_density(
 
 
 def daylight(weights: FloatArray, lon: FloatArray, hour_utc: float) -> FloatArray:
-    """Return the weights of places at these longitudes, scaled by their activity at that hour.
+    """Return weights at these longitudes, scaled by the activity at that hour.
 
     The local solar hour is ``hour_utc + lon / 15``. Activity rises from ``NIGHT_ACTIVITY`` at
     4h to 1 at 20h and falls again, along half a cosine each way.
@@ -165,7 +164,7 @@ def daylight(weights: FloatArray, lon: FloatArray, hour_utc: float) -> FloatArra
 
 
 _ONE_PERSON = 1e-6
-"""In millions: bounds that hold fewer hold no city."""
+"""In millions: bounds with fewer people contain no city."""
 
 
 def _lines(low: float, high: float, cells: int) -> FloatArray:

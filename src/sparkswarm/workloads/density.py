@@ -1,8 +1,7 @@
-"""Where things are: a weight for every cell of a grid, to draw points and queries from.
+"""Densities: a weight for every cell of a grid, from which points and queries are drawn.
 
-Owns the density, how it is drawn from and how it is read from a file. It knows nothing of
-time, of rounds or of executors, and it keeps no random state: whoever draws brings a
-:class:`numpy.random.Generator`.
+Owns sampling and the formats of density files. Knows nothing of time, rounds or executors, and
+keeps no random state: the caller passes a :class:`numpy.random.Generator`.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ QUERY_SIDE = 0.0016
 """Side of a query as a share of the side of the space (paper, "Experiments": 0.16%)."""
 
 MAX_FILE_CELLS = 10**8
-"""A file whose indices ask for more cells than this is taken for a mistake."""
+"""Maximum number of cells of a file; larger indices are taken for a mistake."""
 
 COUNT_COLUMNS = ("tweets", "count")
-"""The names under which a file may keep its counts, in order of preference."""
+"""Names of the column of counts in a file, in order of preference."""
 
 
 class Rectangles(NamedTuple):
-    """The edges of n query rectangles, in the order that ``Grid.place_queries`` takes."""
+    """The edges of n query rectangles, in the order of the arguments of ``Grid.place_queries``."""
 
     min_x: FloatArray
     min_y: FloatArray
@@ -46,23 +45,23 @@ class Rectangles(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Density:
-    """How likely a point is to fall in each cell of a grid over the bounds.
+    """The probability of a point in each cell of a grid over the bounds.
 
     Parameters
     ----------
     name
-        What to call it in reports and pictures.
+        Name in reports and pictures.
     bounds
-        The space that the cells tile evenly.
+        The space that the cells tile.
     weights
         One weight per cell, of shape ``(rows, columns)``: finite, non-negative, at least one
-        positive. Row 0 touches ``min_y`` (south), column 0 touches ``min_x`` (west). Any
-        scale will do (counts, for instance); what is kept is a read-only copy that sums to 1.
+        positive. Row 0 touches ``min_y`` (south), column 0 touches ``min_x`` (west). They may
+        have any scale, as counts do; a read-only copy that sums to 1 is stored.
 
     Raises
     ------
     WorkloadError
-        If the weights are not such an array.
+        If the weights are not of this form.
     """
 
     name: str
@@ -70,39 +69,26 @@ class Density:
     weights: FloatArray = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Check the weights, scale them to a sum of 1 and lock them."""
+        """Check the weights, scale them to a sum of 1 and make them read-only."""
         weights = _normalised(self.name, self.weights)
         weights.setflags(write=False)
         object.__setattr__(self, "weights", weights)
-        _ = self.grid  # refuses what no grid can hold, now rather than at the first use
+        _ = self.grid  # raises now rather than at the first use if there is no such grid
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the tables that sampling caches: large, and quick to rebuild."""
+        """Leave out the cached tables of sampling, which are large and quick to rebuild."""
         return {"name": self.name, "bounds": self.bounds, "weights": self.weights}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Lock the weights again, which pickle leaves writable."""
+        """Make the weights read-only again, which pickle does not preserve."""
         self.__dict__.update(state)
         self.weights.setflags(write=False)
 
     @property
     def grid(self) -> Grid:
-        """The grid whose cells the weights belong to."""
+        """The grid of the weights."""
         rows, columns = self.weights.shape
         return Grid(self.bounds, columns, rows)
-
-    def regrid(self, columns: int, rows: int) -> Density:
-        """Return the same density on another grid over the same bounds.
-
-        The weight of a cell is spread evenly over its area, and every new cell receives what
-        lies inside it. The shares are ratios of integers, so no mass is lost at the borders.
-        """
-        columns = _checks.whole_number("columns", columns, 1)
-        rows = _checks.whole_number("rows", rows, 1)
-        if (rows, columns) == self.weights.shape:
-            return self
-        by_rows = _regrid_rows(self.weights, rows)
-        return Density(self.name, self.bounds, _regrid_rows(by_rows.T, columns).T)
 
     def sample_counts(self, rng: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
         """Return how many of ``n`` points fall in each cell, of shape ``(rows, columns)``.
@@ -111,7 +97,7 @@ class Density:
         """
         n = _checks.whole_number("n", n, 0)
         flat = self.weights.ravel()
-        # What rounding leaves over goes to the last cell drawn: let that be one with a weight.
+        # numpy gives the rest after rounding to the last cell, which therefore must have a weight.
         stop = int(np.flatnonzero(flat)[-1]) + 1
         counts = np.zeros(flat.size, dtype=np.int64)
         counts[:stop] = rng.multinomial(n, flat[:stop])
@@ -120,7 +106,7 @@ class Density:
     def sample_points(self, rng: np.random.Generator, n: int) -> tuple[FloatArray, FloatArray]:
         """Return the coordinates ``(x, y)`` of ``n`` independent points, inside the bounds.
 
-        A cell by its weight, then a place anywhere in that cell.
+        Draws a cell by weight, then a uniform position in that cell.
         """
         n = _checks.whole_number("n", n, 0)
         rows, columns = self.weights.shape
@@ -128,7 +114,7 @@ class Density:
         b = self.bounds
         x = b.min_x + (column + rng.random(n)) * (b.width / columns)
         y = b.min_y + (row + rng.random(n)) * (b.height / rows)
-        # Rounding can carry a point of the last cell just over the far edge.
+        # Rounding can move a point of the last cell just beyond the far edge.
         return np.minimum(x, b.max_x, out=x), np.minimum(y, b.max_y, out=y)
 
     def sample_queries(
@@ -136,8 +122,8 @@ class Density:
     ) -> Rectangles:
         """Return ``n`` query rectangles centred on points drawn from the density.
 
-        ``side`` is a share of each side of the bounds. A rectangle near an edge sticks out of
-        the bounds, as a subscription of someone who lives near a border does.
+        ``side`` is a share of each side of the bounds. A rectangle near an edge extends beyond
+        the bounds.
         """
         side = _checks.side("the side of a query", side)
         return rectangles_around(*self.sample_points(rng, n), side, self.bounds)
@@ -161,7 +147,7 @@ def rectangles_around(x: FloatArray, y: FloatArray, side: float, bounds: Bounds)
 
 
 def load_density(path: str | PathLike[str], bounds: Bounds | None = None) -> Density:
-    """Read a density from a file; its name is the file's, without the ending.
+    """Read a density from a file; its name is that of the file without the suffix.
 
     Parameters
     ----------
@@ -170,19 +156,19 @@ def load_density(path: str | PathLike[str], bounds: Bounds | None = None) -> Den
         ``lon_idx``, counted from 0, and a column ``tweets`` or ``count``. Cells not listed
         are empty, cells listed twice add up, and the grid ends at the largest index. If
         there are columns ``lat`` and ``lon`` too, they are the **centres** of the cells: the
-        bounds follow from them, and an axis along which they fall is turned round, so that
-        row 0 is south and column 0 west. Without them indices grow northward and eastward.
+        bounds follow from them, and an axis along which they decrease is reversed, so that
+        row 0 is south and column 0 west. Without them indices increase northward and eastward.
 
         ``.npy``: a two-dimensional array of counts, row 0 south and column 0 west.
     bounds
-        The bounds of the density, instead of those that the file implies. Needed where the
-        file implies none.
+        The bounds of the density, instead of those implied by the file. Required if the file
+        implies none.
 
     Raises
     ------
     WorkloadError
-        If the file is missing or unreadable, lacks a column, holds an index, a count or a
-        coordinate that cannot be, or does not say where it lies.
+        If the file is missing or unreadable, lacks a column, has an invalid index, count or
+        coordinate, or implies no bounds and none are given.
 
     Notes
     -----
@@ -198,8 +184,7 @@ def load_density(path: str | PathLike[str], bounds: Bounds | None = None) -> Den
     readers = {".parquet": _read_parquet, ".csv": _read_csv, ".npy": _read_npy}
     if suffix not in readers:
         raise WorkloadError(
-            f"cannot tell the format of {str(path)!r} from its ending {suffix!r}; "
-            f"use one of {', '.join(readers)}"
+            f"unknown suffix {suffix!r} of {str(path)!r}; use one of {', '.join(readers)}"
         )
     try:
         weights, implied = readers[suffix](path)
@@ -212,7 +197,7 @@ def load_density(path: str | PathLike[str], bounds: Bounds | None = None) -> Den
     bounds = bounds or implied
     if bounds is None:
         raise WorkloadError(
-            f"{path} does not say which space its cells cover; pass bounds=Bounds(...), or use "
+            f"{path} does not contain the bounds of its cells; pass bounds=Bounds(...), or use "
             "a table with the columns lat and lon for cells of at least two rows and columns"
         )
     return Density(path.stem, bounds, weights)
@@ -247,30 +232,15 @@ def _normalised(name: str, values: npt.ArrayLike) -> FloatArray:
     return np.asarray(weights / weights.sum())
 
 
-def _regrid_rows(weights: FloatArray, rows: int) -> FloatArray:
-    """Spread the rows evenly over another number of rows.
-
-    Both sets of row borders cut the axis into pieces; in units of one (old x new)th of the
-    axis every border is an integer, so the pieces are exact. A piece lies in one old row and
-    in one new row, and carries its share of the old one to the new one.
-    """
-    old = weights.shape[0]
-    borders = np.union1d(np.arange(old + 1) * rows, np.arange(rows + 1) * old)
-    starts, lengths = borders[:-1], np.diff(borders)
-    pieces = weights[starts // rows] * (lengths / rows)[:, None]
-    firsts = np.searchsorted(starts, np.arange(rows) * old)
-    return np.add.reduceat(pieces, firsts, axis=0)
-
-
 @compiled
 def _draw(
     uniform: FloatArray, cumulative: FloatArray, guide: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return for each number of [0, 1) the first cell whose cumulative weight exceeds it.
+    """Return for each number in [0, 1) the first cell whose cumulative weight exceeds it.
 
-    The guide names a cell at or before the right one. However skewed the weights are, a
-    search visits two cells on average, where a binary search in a million cells visits
-    twenty that are far apart in memory. A cell of weight 0 is never the first to exceed.
+    The guide gives a cell at or before the right one. However skewed the weights are, a
+    search visits two cells on average; a binary search in a million cells visits twenty that
+    are far apart in memory. Cells of weight 0 are never returned.
     """
     cells = np.empty(len(uniform), dtype=np.int64)
     last = len(guide) - 1
@@ -283,7 +253,7 @@ def _draw(
 
 
 _Content = tuple[npt.NDArray[Any], Bounds | None]
-"""What a file holds: the weights, and the bounds if it implies any."""
+"""Contents of a file: the weights, and the bounds if it implies any."""
 
 
 def _read_npy(path: Path) -> _Content:
@@ -299,7 +269,7 @@ def _read_csv(path: Path) -> _Content:
 
 
 def _from_table(table: pa.Table) -> _Content:
-    """Lay the rows of a table out on the grid that their indices span."""
+    """Return the rows of a table on the grid that their indices span."""
     names = table.column_names
     count_name = next((name for name in COUNT_COLUMNS if name in names), None)
     if count_name is None or not {"lat_idx", "lon_idx"} <= set(names):
@@ -308,7 +278,7 @@ def _from_table(table: pa.Table) -> _Content:
             f"found {', '.join(names)}; rename or add them"
         )
     if table.num_rows == 0:
-        raise WorkloadError("holds no rows, so there is nothing to draw from; add some cells")
+        raise WorkloadError("has no rows; add some cells")
     count = _numbers(table, count_name)
     if (wrong := ~(np.isfinite(count) & (count >= 0))).any():
         raise WorkloadError(

@@ -1,7 +1,6 @@
-"""Trouble on demand: a square that attracts points and queries for some rounds.
+"""Hotspots: squares that attract points and queries for some rounds.
 
-Owns where a hotspot lies, when it is active and what it draws. It knows neither the engine
-that runs the rounds nor how the load is balanced.
+Owns where a hotspot is, when it is active and what it draws.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ class Hotspot:
     side
         Side of the square as a share of each side of the bounds.
     point_share, query_share
-        Which share of a round's points, and of its new queries, the hotspot attracts.
+        Share of the points and of the new queries of a round that the hotspot attracts.
     corner
         Lower-left corner of the square, as shares of the sides of the bounds.
     shape
-        ``"uniform"``: anywhere in the square alike. ``"normal"``: a normal distribution around
+        ``"uniform"``: uniform in the square. ``"normal"``: a normal distribution around
         its centre, cut off at its edges.
 
     Raises
@@ -98,11 +97,11 @@ class Hotspot:
             )
 
     def active(self, round_number: int) -> bool:
-        """Whether the hotspot attracts anything in this round."""
+        """Return whether the hotspot is active in this round."""
         return self.start <= round_number < self.stop
 
     def region(self, bounds: Bounds) -> Bounds:
-        """Return the square, which is as wide against its height as the bounds are."""
+        """Return the square, which has the aspect ratio of the bounds."""
         x, y = self.corner
         return Bounds(
             bounds.min_x + x * bounds.width,
@@ -112,11 +111,11 @@ class Hotspot:
         )
 
     def points_density(self, density: Density) -> Density:
-        """Return what points follow while the hotspot is active.
+        """Return the density of points while the hotspot is active.
 
-        ``(1 - point_share)`` of the density as it is, plus ``point_share`` of the hotspot. A
-        cell that the square covers in part receives the part that falls into it; points are
-        then drawn from the whole of that cell, as with every density.
+        ``(1 - point_share)`` of the given density plus ``point_share`` of the hotspot. A cell
+        that the square covers in part receives that part; points are drawn from the whole cell,
+        as with every density.
         """
         rows, columns = density.weights.shape
         x, y = self.corner
@@ -141,7 +140,7 @@ class Hotspot:
         )
 
     def _shares(self, corner: float, cells: int) -> FloatArray:
-        """Return which share of the hotspot falls in each line of cells along one axis."""
+        """Return the share of the hotspot in each line of cells along one axis."""
         place = np.clip((np.arange(cells + 1) / cells - corner) / self.side, 0, 1)
         if self.shape == "normal":
             scale = 1 / (NORMAL_DEVIATION * math.sqrt(2))
@@ -152,7 +151,7 @@ class Hotspot:
         return np.asarray(shares / shares.sum())
 
     def _places(self, rng: np.random.Generator, n: int) -> FloatArray:
-        """Draw ``n`` places along one axis of the square, from 0 to 1."""
+        """Draw ``n`` positions along one axis of the square, from 0 to 1."""
         if self.shape == "uniform":
             return rng.random(n)
         places = rng.normal(0.5, NORMAL_DEVIATION, n)

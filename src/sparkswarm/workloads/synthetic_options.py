@@ -239,7 +239,7 @@ def parse_options(kind: type[_Options], given: Mapping[str, str]) -> _Options:
     Raises
     ------
     ConfigError
-        If a name is unknown or a value not allowed; it says what is allowed.
+        If a name is unknown or a value not allowed; the message says what is allowed.
     """
     options = options_of(kind, option_name)
     attributes = {one.name.lower(): attribute for attribute, one in options.items()}

@@ -1,9 +1,9 @@
-"""The rows of the synthetic sources: every row a pure function of seed, options and its number.
+"""The rows of the synthetic sources: each is a pure function of seed, options and row number.
 
-Borders of micro-batches, partitions and the clock have no say, so a micro-batch that is replayed
-has the same rows, and a batch read has the rows of the stream. Rows are drawn in blocks of a
-fixed size, each with a generator of its own; whoever needs a part of a block draws all of it.
-Knows nothing of Spark.
+They do not depend on the boundaries of micro-batches, on partitions or on the clock: a replayed
+micro-batch has the same rows, and a batch read has the rows of the stream. Rows are drawn in
+blocks of a fixed size, each with its own generator; to get part of a block, all of it is drawn.
+Runs in tasks; needs no Spark.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from sparkswarm.workloads.density import rectangles_around
 from sparkswarm.workloads.synthetic_options import CitiesOptions, QueriesOptions, SourceOptions
 
 BLOCK = 16_384
-"""Rows drawn at once: 1 ms of work, so that a small micro-batch wastes little."""
+"""Rows drawn at once: 1 ms of work, so that little is wasted on a small micro-batch."""
 
 BAD_KINDS = ("nan", "infinite", "outside", "null")
-"""What can be wrong with a coordinate of a bad row, each equally often."""
+"""Faults of a coordinate of a bad row, equally frequent."""
 
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -47,17 +47,17 @@ QUERIES = pa.schema(
 def _density(bounds: Bounds, columns: int, rows: int, hour_utc: int | None) -> Density:
     """Return the density, built once per process: it takes half a second on 1000 x 1000 cells.
 
-    Spark keeps its Python workers, so later micro-batches find it here. With daylight a block
-    meets six hours of the day at most, so eight are enough; one takes 24 MB.
+    Spark reuses its Python workers, so later micro-batches find it in the cache. With daylight a
+    block needs at most six hours of the day, so eight entries are enough; one takes 24 MB.
     """
     middle = None if hour_utc is None else hour_utc + 0.5
     return cities_density(bounds, columns, rows, hour_utc=middle)
 
 
-def _draw_places(
+def _draw_positions(
     options: SourceOptions, rng: np.random.Generator, seconds: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return a place for each row, given its virtual time since the start."""
+    """Return the position of each row, given its virtual time since the start."""
     x, y = np.empty(len(seconds)), np.empty(len(seconds))
     hours = np.zeros(len(seconds), dtype=np.int64)
     if options.daylight:
@@ -81,7 +81,7 @@ def _draw_places(
         south = first.corner[1] + way * (last.corner[1] - first.corner[1])
         x[here] = bounds.min_x + (west + across[here] * first.side) * bounds.width
         y[here] = bounds.min_y + (south + up[here] * first.side) * bounds.height
-    # Rounding can carry a place in a hotspot at the far edge just over it.
+    # Rounding can move a position in a hotspot at the far edge just beyond it.
     return np.minimum(x, bounds.max_x, out=x), np.minimum(y, bounds.max_y, out=y)
 
 
@@ -94,7 +94,7 @@ def _event_times(options: SourceOptions, numbers: LongArray) -> pa.Array:
 
 
 def _point_columns(options: CitiesOptions, rng: np.random.Generator, ids: LongArray) -> list[Any]:
-    x, y = _draw_places(options, rng, ids / options.rows_per_second)
+    x, y = _draw_positions(options, rng, ids / options.rows_per_second)
     no_x = no_y = np.zeros(len(ids), dtype=bool)
     if options.bad_rows:
         bad = rng.random(len(ids)) < options.bad_rows
@@ -110,9 +110,9 @@ def _point_columns(options: CitiesOptions, rng: np.random.Generator, ids: LongAr
 def _spoil(
     column: FloatArray, bad: BoolArray, kind: LongArray, far: FloatArray, low: float, high: float
 ) -> BoolArray:
-    """Put a bad coordinate where ``bad`` says so; return where it must become null.
+    """Replace coordinates where ``bad`` is true; return where they must become null.
 
-    ``far`` is how far outside a coordinate lies, as a share of the extent, and on which side.
+    ``far`` is the distance beyond the bounds as a share of the extent; its sign is the side.
     """
     outside = np.where(far > 0, high, low) + far * (high - low)
     for name, value in (("nan", far * np.nan), ("infinite", far * np.inf), ("outside", outside)):
@@ -123,9 +123,9 @@ def _spoil(
 def _query_columns(
     options: QueriesOptions, rng: np.random.Generator, numbers: LongArray
 ) -> list[Any]:
-    """Return the operations with these numbers; after turn t the ids [t, queries + t) live."""
+    """Return the operations with these numbers; after turn t the ids [t, queries + t) exist."""
     turn, step = np.divmod(numbers - options.queries, 3)
-    x, y = _draw_places(options, rng, numbers / options.rows_per_second)
+    x, y = _draw_positions(options, rng, numbers / options.rows_per_second)
     updated = turn + 1 + (rng.random(len(numbers)) * options.queries).astype(np.int64)
     first = numbers < options.queries
     gone, new = ~first & (step == 0), ~first & (step == 1)
@@ -151,7 +151,7 @@ def read_rows(options: SourceOptions, start: int, stop: int) -> Iterator[pa.Reco
             rng = np.random.default_rng([options.seed, 1, block])
             columns, schema = _query_columns(options, rng, numbers), QUERIES
         else:
-            raise TypeError(f"no rows are known for {type(options).__name__}")
+            raise TypeError(f"unknown kind of options: {type(options).__name__}")
         batch = pa.RecordBatch.from_arrays([pa.array(c) for c in columns], schema=schema)
         low, high = max(start, begin) - begin, min(stop, begin + BLOCK) - begin
         yield batch.slice(low, high - low)

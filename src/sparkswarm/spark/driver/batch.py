@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from sparkswarm.errors import ConfigError
 from sparkswarm.observe.progress import Counts, Progress
 from sparkswarm.spark.driver.layout import StreamLayout, packed_state
-from sparkswarm.spark.session import settings_for_a_while
+from sparkswarm.spark.session import temporary_settings
 from sparkswarm.spark.sinks import Sinks
 from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import OutputKind, TaskOutput, TaskStage
@@ -166,7 +166,7 @@ def run_batch(
     # Read once, used twice. A target is an executor, a bucket of the ledger, or both.
     routed = stages.route(rows, max(executors, len(epoch.manifest.ledger))).persist()
     try:
-        with settings_for_a_while(spark, NOT_ADAPTIVE):
+        with temporary_settings(spark, NOT_ADAPTIVE):
             stages.apply(routed)
         applied = with_operations(task_input, collector.peek(epoch.batch))
         timer.mark("operations")
