@@ -1,0 +1,228 @@
+"""Every task on tables of a few rows, against brute force; no JVM."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sparkswarm import Aggregates, PairFunction, Sliding
+from sparkswarm.policies import make_policy
+from sparkswarm.spark.task_output import PACKED_PREFIX, TaskStage
+from sparkswarm.spark.tasks.answers import answer_task
+from sparkswarm.spark.tasks.execute import execute_task
+from sparkswarm.spark.tasks.packing import (
+    RowKind,
+    group_rows,
+    pack_rows,
+    packed,
+    unpack_rows,
+)
+from sparkswarm.spark.tasks.state import state_task
+from sparkswarm.store.queries import ID
+
+from ...support.tasks import Tasks, operations_table, points_table, register, shuffled
+
+NAN = float("nan")
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Tasks:
+    return Tasks(tmp_path)
+
+
+# -- packing ---------------------------------------------------------------------------------
+
+
+def test_packed_rows_come_back_in_order() -> None:
+    first, second = points_table((1, 0.5, 0.5)), points_table((2, 1.5, 0.5), (3, 0.0, 0.0))
+    content = [pa.py_buffer(pack_rows(first)), pa.py_buffer(pack_rows(second))]
+    assert unpack_rows(content) == pa.concat_tables([first, second])
+
+
+def test_no_packed_rows_are_a_batch_without_rows() -> None:
+    assert packed([]).num_rows == 0
+
+
+def test_rows_are_grouped_and_negative_groups_left_out() -> None:
+    order, starts = group_rows(np.array([1, -1, 0, 1, 0], np.int32), 3)
+    assert (order.tolist(), starts.tolist()) == ([2, 4, 0, 3], [0, 2, 4, 4])
+
+
+# -- route -----------------------------------------------------------------------------------
+
+
+def test_every_point_goes_to_the_owner_of_its_place(tasks: Tasks) -> None:
+    points = [
+        (i, x + 0.5, y + 0.5) for i, (x, y) in enumerate((x, y) for x in range(8) for y in range(8))
+    ]
+    seen = {}
+    for target, rows in shuffled(tasks.route(points_table(*points)), RowKind.POINTS).items():
+        content = [v.as_buffer() for batch in rows for v in batch.column("rows").drop_null()]
+        for number in unpack_rows(content).column(ID).to_pylist():
+            seen[number] = target
+    for number, x, y in points:
+        (partition,) = [
+            p
+            for p in tasks.plan.partitions
+            if p.cells.col_start <= x < p.cells.col_stop
+            and p.cells.row_start <= y < p.cells.row_stop
+        ]
+        assert seen[number] == partition.owners[0]
+    assert tasks.outputs[0].counts.points == 64
+
+
+def test_every_executor_hears_of_a_batch_without_points(tasks: Tasks) -> None:
+    assert list(shuffled(tasks.route(points_table()), RowKind.POINTS)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("point", "reason"),
+    [
+        ((None, 1.0, 1.0), "null id"),
+        ((1, None, 1.0), "null coordinate"),
+        ((1, NAN, 1.0), "not a number"),
+        ((1, 1.0, float("inf")), "infinite coordinate"),
+        ((1, 9.0, 1.0), "outside the bounds"),
+    ],
+)
+def test_a_bad_point_goes_to_the_quarantine_alone(tasks: Tasks, point, reason) -> None:
+    tasks.apply(register(7, 0.0, 0.0, 8.0, 8.0))
+    assert tasks.match(point, (2, 1.0, 1.0)) == {2: [7]}
+    (routed,) = [o for o in tasks.outputs if o.counts.points]
+    assert (routed.counts.points, routed.rejected) == (1, {("point", reason): 1})
+
+
+# -- operations and execute --------------------------------------------------------------------
+
+
+def test_matches_are_those_of_brute_force(tasks: Tasks) -> None:
+    rng = random.Random(5)
+
+    def box() -> tuple[float, float, float, float]:
+        x, y = rng.uniform(0, 8), rng.uniform(0, 8)
+        return x, y, min(8.0, x + rng.random() * 3), min(8.0, y + rng.random() * 3)
+
+    boxes = {number: box() for number in range(30)}
+    tasks.apply(*(register(number, *b) for number, b in boxes.items()))
+    tasks.commit()
+    # A delta beside the base: changed, removed and new.
+    for number in (3, 4, 40):
+        boxes[number] = box()
+    del boxes[5]
+    tasks.apply(
+        *({**register(n, *boxes[n]), "op": "update"} for n in (3, 4)),
+        register(40, *boxes[40]),
+        {"op": "unregister", "id": 5},
+    )
+    points = [(i, rng.uniform(0, 8), rng.uniform(0, 8)) for i in range(200)]
+    expected = {}
+    for number, x, y in points:
+        hits = [n for n, (a, b, c, d) in boxes.items() if a <= x <= c and b <= y <= d]
+        if hits:
+            expected[number] = sorted(hits)
+    assert tasks.match(*points) == expected
+    executed = [o for o in tasks.outputs if o.stage == TaskStage.EXECUTE]
+    assert sum(o.counts.matches for o in executed) == sum(map(len, expected.values()))
+    assert sum(o.points for o in executed) == 200
+
+
+def test_operations_that_make_no_sense_are_rejected_with_their_reason(tasks: Tasks) -> None:
+    tasks.apply(
+        register(1, 0.0, 0.0, 1.0, 1.0),
+        register(2, 3.0, 3.0, 1.0, 1.0),
+        {"op": "unregister", "id": 9},
+        {"op": "rename", "id": 1},
+    )
+    rejected = {}
+    for output in tasks.outputs:
+        rejected |= output.rejected
+    assert rejected == {
+        ("query", "inverted rectangle"): 1,
+        ("query", "unknown id"): 1,
+        ("query", "unknown operation"): 1,
+    }
+    assert sum(o.counts.operations for o in tasks.outputs) == 1
+
+
+def test_an_application_decides_about_pairs(tmp_path: Path) -> None:
+    def even(point: dict, query: dict) -> bool:
+        return point["id"] % 2 == 0
+
+    tasks = Tasks(tmp_path, application=PairFunction(even))
+    tasks.apply(register(1, 0.0, 0.0, 8.0, 8.0))
+    assert tasks.match((1, 1.0, 1.0), (2, 1.0, 1.0), (4, 6.0, 6.0)) == {2: [1], 4: [1]}
+
+
+# -- state -------------------------------------------------------------------------------------
+
+
+def test_state_is_collected_at_home_and_told_when_its_window_closes(tmp_path: Path) -> None:
+    tasks = Tasks(tmp_path, application=Aggregates())
+    details = b'{"aggregate": "count", "window": "1 s"}'
+    tasks.apply(register(1, 0.0, 0.0, 8.0, 8.0, details=details))
+    points = points_table(*((i, i + 0.5, i + 0.5, 100 * i) for i in range(8)))
+    executed: list[pa.RecordBatch] = []
+    for rows in shuffled(tasks.route(points), RowKind.POINTS).values():
+        executed += tasks.run(execute_task, rows)
+    partial = shuffled(packed_columns(executed), RowKind.PARTIAL_STATE)
+    assert [tasks.run(state_task, rows) for rows in partial.values()] == [[], []], "nothing is due"
+    tasks.commit(700, watermark=2_000_000)
+    assert len(tasks.input.epoch.manifest.states) == 1, "one home"
+    told = [
+        row
+        for executor in range(2)
+        for batch in tasks.run(state_task, [packed([(RowKind.PARTIAL_STATE, executor, None)])])
+        for row in batch.to_pylist()
+    ]
+    assert [row["count"] for row in told] == [8]
+
+
+def packed_columns(executed: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the packed rows among those of the execute tasks."""
+    table = pa.Table.from_batches(executed)
+    names = [name for name in table.column_names if name.startswith(PACKED_PREFIX)]
+    rows = table.select(names).rename_columns([n.removeprefix(PACKED_PREFIX) for n in names])
+    return rows.filter(rows.column("kind").is_valid()).to_batches()
+
+
+# -- blocks and answers ------------------------------------------------------------------------
+
+
+def test_snapshot_queries_see_the_batches_before(tmp_path: Path) -> None:
+    tasks = Tasks(tmp_path, window=Sliding("1 s"))
+    points = [(i, i + 0.5, i + 0.5, 1000 * i) for i in range(8)]
+    tasks.match(*points)
+    tasks.commit(7000)
+    asked = operations_table(
+        {"op": "range", "id": 1, "min_x": 0.0, "min_y": 0.0, "max_x": 5.0, "max_y": 5.0},
+        {"op": "count", "id": 2, "min_x": 0.0, "min_y": 0.0, "max_x": 8.0, "max_y": 8.0},
+        {**register(3, 0.0, 0.0, 8.0, 8.0), "op": "count", "since": 2000, "until": 3000},
+    )
+    routed = tasks.route(operations=asked)
+    tasks.input = replace(tasks.input, window_start=-1_000_000)
+    rows = []
+    for some in shuffled(routed, RowKind.SNAPSHOT).values():
+        rows += pa.Table.from_batches(tasks.run(answer_task, some)).to_pylist()
+    assert sorted(row["id"] for row in rows if row["query_id"] == 1) == [0, 1, 2, 3, 4]
+    assert {row["query_id"]: row["count"] for row in rows if row["count"] is not None} == {
+        2: 8,
+        3: 2,
+    }
+    assert sum(o.counts.snapshot_queries for o in tasks.outputs) == 3
+
+
+def test_a_policy_with_agents_reports_its_load(tmp_path: Path) -> None:
+    tasks = Tasks(tmp_path, policy="swarm")
+    tasks.apply(register(1, 0.0, 0.0, 8.0, 8.0))
+    controller = make_policy("swarm").controller(tasks.plan, tasks.input.config)
+    assert controller is not None
+    tasks.input = replace(tasks.input, control=controller.begin_batch())
+    tasks.match(*((i, 1.0, 1.0) for i in range(10)))
+    reports = {o.task: o.agent for o in tasks.outputs if o.agent}
+    assert {m: report.points for m, report in reports.items()} in ({0: 10, 1: 0}, {0: 0, 1: 10})
+    assert all(report.statistics is not None for report in reports.values())

@@ -1,0 +1,190 @@
+"""Runs the tasks of batches in this process, without Spark: rows in, rows out.
+
+What Spark does between tasks is played by ``shuffled``; what the driver does, by its own functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from sparkswarm import Application, SwarmConfig
+from sparkswarm.apps.bound import BoundApplication
+from sparkswarm.policies import make_policy
+from sparkswarm.protocol.plan import Plan
+from sparkswarm.spark.columns import OPERATIONS, QUERY_IDS
+from sparkswarm.spark.driver.batch import manifest_after, with_operations
+from sparkswarm.spark.task_input import TaskInput
+from sparkswarm.spark.task_output import AnswerSchema, OutputKind, OutputSchema, TaskOutput
+from sparkswarm.spark.tasks.context import BatchContext
+from sparkswarm.spark.tasks.execute import execute_task
+from sparkswarm.spark.tasks.operations import pack_operations, settle_task, write_task
+from sparkswarm.spark.tasks.packing import RowKind
+from sparkswarm.spark.tasks.route import route_task
+from sparkswarm.store.epochs import Epoch
+from sparkswarm.store.files import Files
+from sparkswarm.store.manifest import Manifest
+from sparkswarm.store.queries import EDGES, ID, TIME, X, Y
+from sparkswarm.window.windows import Window
+
+Rows = Iterable[pa.RecordBatch]
+TaskFunction = Callable[[BatchContext, Rows], Iterator[pa.RecordBatch]]
+
+RESULTS = pa.schema([(ID, pa.int64()), (QUERY_IDS, pa.list_(pa.int64()))])
+ANSWERS = AnswerSchema(
+    names=("query_id", "count", "id", "x", "y", "time"),
+    columns=pa.schema(
+        [("id", pa.int64()), ("x", pa.float64()), ("y", pa.float64()), ("time", pa.int64())]
+    ),
+)
+
+
+def points_table(*points: tuple[Any, ...]) -> pa.Table:
+    """Return points (id, x, y) or (id, x, y, time) under the engine's names."""
+    names = [ID, X, Y, TIME][: len(points[0])] if points else [ID, X, Y]
+    types = [pa.int64(), pa.float64(), pa.float64(), pa.int64()]
+    columns = list(zip(*points, strict=True)) if points else [()] * len(names)
+    return pa.table(
+        {name: pa.array(c, t) for name, c, t in zip(names, columns, types, strict=False)}
+    )
+
+
+def operations_table(*rows: dict[str, Any]) -> pa.Table:
+    """Return operations under the engine's names; what a row leaves out is null."""
+    types = {"op": pa.string(), "id": pa.int64(), **dict.fromkeys(EDGES, pa.float64())}
+    types |= dict.fromkeys(("expires", "order", "since", "until"), pa.int64())
+    if any("details" in row for row in rows):
+        types["details"] = pa.binary()
+    return pa.table({n: pa.array([row.get(n) for row in rows], t) for n, t in types.items()})
+
+
+def register(number: int, *box: float, **more: Any) -> dict[str, Any]:
+    """Return an operation that registers a rectangle."""
+    return {"op": "register", "id": number, **dict(zip(EDGES, box, strict=True)), **more}
+
+
+def bind(application: Application) -> BoundApplication:
+    """Return an application as tasks get it; its columns of queries are strings."""
+    points = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("y", pa.float64())])
+    points = points.append(pa.field("time", pa.int64()))
+    bound = application.bind(points)
+    columns = pa.schema([(name, pa.string()) for name in bound.query_columns])
+    return BoundApplication(cloudpickle.dumps(bound), columns, {}, points)
+
+
+@dataclass
+class Tasks:
+    """The tasks of one batch after another.
+
+    Attributes
+    ----------
+    outputs
+        What the tasks of the current batch sent to the driver.
+    """
+
+    folder: Path
+    executors: int = 2
+    policy: str = "static_uniform"
+    application: Application | None = None
+    point_columns: dict[str, str] = field(default_factory=dict)
+    window: Window | None = None
+    outputs: list[TaskOutput] = field(default_factory=list)
+    input: TaskInput = field(init=False)
+
+    def __post_init__(self) -> None:
+        config = SwarmConfig(
+            bounds=(0, 0, 8, 8),
+            grid=(8, 8),
+            executors=self.executors,
+            policy=self.policy,
+            round_batches=1,
+        )
+        plan = make_policy(self.policy).first_plan(config.make_grid(), self.executors)
+        bound = None if self.application is None else bind(self.application)
+        stateful = bound is not None and bound.stateful is not None
+        self.input = TaskInput(
+            files=Files(str(self.folder)),
+            config=config,
+            epoch=Epoch(batch=0, clock=0, plan=plan, manifest=Manifest.initial(plan.partitions, 2)),
+            attempt="test",
+            application=bound,
+            window=self.window,
+            outputs=frozenset(OutputKind),
+            point_columns={ID: "id", X: "x", Y: "y", TIME: "time"},
+            output_schema=OutputSchema(results=RESULTS, partial_state=stateful),
+            answer_schema=ANSWERS,
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the current batch."""
+        return self.input.epoch.plan
+
+    def run(self, function: TaskFunction, rows: Rows, task: int = 0) -> list[pa.RecordBatch]:
+        """Run one task; its output is added to ``outputs``."""
+        context = BatchContext(self.input).for_task(task, 0, self.outputs.append)
+        return list(function(context, rows))
+
+    def route(self, points: pa.Table | None = None, operations: pa.Table | None = None) -> Rows:
+        """Route the rows of one input partition."""
+        batches: list[pa.RecordBatch] = []
+        if operations is not None:
+            batches += pack_operations(0, operations.to_batches())
+        if points is not None:
+            blank = pa.nulls(points.num_rows, pa.binary())
+            rows = points.append_column(OPERATIONS, blank) if operations is not None else points
+            if operations is not None:
+                packed = batches.pop()
+                columns = {f.name: pa.nulls(packed.num_rows, f.type) for f in points.schema}
+                table = pa.table({**columns, OPERATIONS: packed.column(OPERATIONS)})
+                batches += table.to_batches()
+            batches += rows.to_batches()
+        return self.run(route_task, batches)
+
+    def apply(self, *rows: dict[str, Any]) -> None:
+        """Apply operations; the next tasks see them."""
+        routed = self.route(operations=operations_table(*rows))
+        changes: list[pa.RecordBatch] = []
+        for packed in shuffled(routed, RowKind.OPERATIONS).values():
+            changes += self.run(settle_task, packed)
+        for packed in shuffled(changes, RowKind.PARTITION_CHANGES).values():
+            self.run(write_task, packed)
+        self.input = with_operations(self.input, self.outputs)
+
+    def match(self, *points: tuple[Any, ...]) -> dict[int, list[int]]:
+        """Match points; return the sorted ids of the queries of each point that has some."""
+        found: dict[int, list[int]] = {}
+        for packed in shuffled(self.route(points_table(*points)), RowKind.POINTS).values():
+            for batch in self.run(execute_task, packed):
+                for row in batch.to_pylist():
+                    if row[ID] is not None:
+                        found[row[ID]] = sorted(row[QUERY_IDS])
+        return found
+
+    def commit(self, max_event_time: int = 0, **epoch: Any) -> None:
+        """End the batch: the next one has its manifest."""
+        manifest = manifest_after(self.input, self.outputs, max_event_time)
+        before = self.input.epoch
+        self.outputs.clear()
+        self.input = replace(
+            self.input,
+            epoch=replace(before, batch=before.batch + 1, manifest=manifest, **epoch),
+            max_event_time=max_event_time,
+            query_changes=(),
+        )
+
+
+def shuffled(rows: Rows, kind: RowKind) -> dict[int, list[pa.RecordBatch]]:
+    """Return the packed rows of one kind by target, as Spark's shuffle would."""
+    table = pa.Table.from_batches(list(rows))
+    chosen = [row for row in table.to_pylist() if row["kind"] == int(kind)]
+    targets: dict[int, list[pa.RecordBatch]] = {}
+    for row in chosen:
+        batch = pa.RecordBatch.from_pylist([row], schema=table.schema)
+        targets.setdefault(row["target"], []).append(batch)
+    return dict(sorted(targets.items()))
