@@ -44,12 +44,13 @@ def contains(boxes: Floats, x: float, y: float) -> npt.NDArray[np.bool_]:
     return (boxes[:, 0] <= x) & (x <= boxes[:, 2]) & (boxes[:, 1] <= y) & (y <= boxes[:, 3])
 
 
-def by_point(matches: Matches) -> dict[int, list[int]]:
+def by_point(matches: Matches, base: RangeIndex, delta: RangeIndex = EMPTY) -> dict[int, list[int]]:
     """Return the ids of each point, sorted; every point is there once."""
     assert len(matches.points) == len(matches.counts) == len(matches.checks)
-    assert len(matches.ids) == matches.counts.sum()
+    assert len(matches.positions) == matches.counts.sum()
     assert (matches.checks >= matches.counts).all()
-    parts = np.split(matches.ids, np.cumsum(matches.counts)[:-1])
+    every_id = np.concatenate([base.ids, delta.ids])[matches.positions]
+    parts = np.split(every_id, np.cumsum(matches.counts)[:-1])
     found = {int(p): sorted(ids.tolist()) for p, ids in zip(matches.points, parts, strict=False)}
     assert len(found) == len(matches.points)
     return found
@@ -62,7 +63,7 @@ def numbered(n: int, first: int = 1000) -> npt.NDArray[np.int64]:
 def assert_exact(boxes: Floats, points: Floats, region: Region) -> RangeIndex:
     index = build_index(numbered(len(boxes)), boxes, None, region)
     x, y = np.ascontiguousarray(points[:, 0]), np.ascontiguousarray(points[:, 1])
-    found = by_point(match(x, y, None, np.arange(len(x)), index))
+    found = by_point(match(x, y, None, np.arange(len(x)), index), index)
     for i in range(len(x)):
         assert found[i] == (1000 + np.flatnonzero(contains(boxes, x[i], y[i]))).tolist()
     return index
@@ -203,7 +204,7 @@ def test_nothing_at_all() -> None:
         assert [len(part) for part in found] == [0, 0, 0, 0]
         found = match(np.ones(3), np.ones(3), None, np.array([2, 0]), index, delta=index)
         assert found.counts.tolist() == [0, 0]
-        assert found.ids.dtype == np.int64
+        assert found.positions.dtype == np.int32
 
 
 # -- the dead, the new and the expired ---------------------------------------------------------
@@ -227,8 +228,8 @@ def test_dead_and_delta_and_expiry(n: int) -> None:
     gone = set(base.ids[dead.astype(bool)].tolist())
     x, y, time = rng.random(300), rng.random(300), rng.integers(0, 12, 300)
     which = rng.permutation(300)[:280]
-    by_time = by_point(match(x, y, time, which, base, dead, delta, now=NEVER))
-    by_now = by_point(match(x, y, None, which, base, dead, delta, now=7))
+    by_time = by_point(match(x, y, time, which, base, dead, delta, now=NEVER), base, delta)
+    by_now = by_point(match(x, y, None, which, base, dead, delta, now=7), base, delta)
     assert set(by_time) == set(by_now) == set(which.tolist())
     for i in which.tolist():
         for found, at in ((by_time[i], time[i]), (by_now[i], 7)):
@@ -243,23 +244,19 @@ def test_expiry_in_one_index_alone() -> None:
     fleeting = build_index(np.array([2]), np.array([UNIT]), np.array([5]), UNIT)
     x = np.array([0.5, 0.5])
     times = np.array([4, 5])
-    assert by_point(match(x, x, times, np.arange(2), lasting, None, fleeting)) == {
-        0: [1, 2],
-        1: [1],
-    }
-    assert by_point(match(x, x, times, np.arange(2), fleeting, None, lasting)) == {
-        0: [1, 2],
-        1: [1],
-    }
+    for base, delta in ((lasting, fleeting), (fleeting, lasting)):
+        found = match(x, x, times, np.arange(2), base, None, delta)
+        assert by_point(found, base, delta) == {0: [1, 2], 1: [1]}
     nothing_died = np.zeros(1, np.uint8)
-    assert by_point(match(x, x, None, np.array([1]), lasting, nothing_died)) == {1: [1]}
+    assert by_point(match(x, x, None, np.array([1]), lasting, nothing_died), lasting) == {1: [1]}
 
 
 def test_ids_are_not_confused_with_positions() -> None:
     boxes = crowd(200, 3)
     ids = np.random.default_rng(4).integers(-(2**62), 2**62, 200)
     index = build_index(ids, boxes, None, UNIT)
-    found = by_point(match(np.array([0.5]), np.array([0.5]), None, np.array([0]), index))
+    matches = match(np.array([0.5]), np.array([0.5]), None, np.array([0]), index)
+    found = by_point(matches, index)
     assert found[0] == sorted(ids[contains(boxes, 0.5, 0.5)].tolist())
 
 
@@ -291,19 +288,19 @@ def test_one_kind_of_array_is_one_compilation() -> None:
         for w in (which, which.astype(np.int32), which[::2]):
             match(xs, xs, None, w, index)
             match(xs, xs, np.zeros(len(xs), np.int64), w, writable, np.zeros(50, bool), index, 3)
-    kernels = (range_match._match, range_match._most)
+    kernels = (range_match._match, range_match._max_matches)
     assert [len(kernel.signatures) for kernel in kernels] == [1, 1]  # type: ignore[attr-defined]
 
 
-def test_room_is_used_where_it_suffices() -> None:
+def test_a_buffer_is_used_where_it_suffices() -> None:
     index = build_index(numbered(2000), crowd(2000, 1), None, UNIT)
     x, y = np.random.default_rng(2).random((2, 100))
     expected = match(x, y, None, np.arange(100), index)
     for size, fits in ((10**6, True), (10, False)):
-        room = np.empty(size, np.int64)
-        found = match(x, y, None, np.arange(100), index, room=room)
-        np.testing.assert_array_equal(found.ids, expected.ids)
-        assert np.shares_memory(found.ids, room) == fits
+        buffer = np.empty(size, np.int32)
+        found = match(x, y, None, np.arange(100), index, buffer=buffer)
+        np.testing.assert_array_equal(found.positions, expected.positions)
+        assert np.shares_memory(found.positions, buffer) == fits
 
 
 @given(
@@ -367,7 +364,7 @@ def test_says_what_does_not_fit_together() -> None:
         match(one, two, None, which, EMPTY)
     with pytest.raises(GeometryError, match="3 times"):
         match(two, two, np.zeros(3, np.int64), which, EMPTY)
-    with pytest.raises(GeometryError, match="dead"):
+    with pytest.raises(GeometryError, match="1 removed for 0"):
         match(one, one, None, which, EMPTY, np.zeros(1, np.uint8))
     for wrong in (-1, 2):
         with pytest.raises(GeometryError, match="not among the 2"):

@@ -81,7 +81,9 @@ def found_at(
     )
     result: list[list[int]] = [[] for _ in x]
     stops = np.cumsum(found.counts)
-    for point, ids in zip(found.points, np.split(found.ids, stops[:-1]), strict=True):
+    for point, ids in zip(
+        found.points, np.split(stored.ids_at(found.positions), stops[:-1]), strict=True
+    ):
         result[point] = sorted(ids.tolist())
     return result
 

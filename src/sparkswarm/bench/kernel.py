@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from sparkswarm.bench.inputs import Inputs
-from sparkswarm.index.build import build_index
+from sparkswarm.geometry import Grid
 from sparkswarm.index.match import match
+from sparkswarm.store.queries import NEVER, Queries
+from sparkswarm.store.segments import NO_DELTA, Base, Segment
 
 CHUNK = 131_072
 """Points matched at once, as the engine does it."""
@@ -53,19 +55,22 @@ def _begin(barrier: Any) -> None:
 def _work(inputs: Inputs, batches: int, number: int, processes: int) -> tuple[float, float]:
     """Match this process's share; return when the matching began and ended."""
     boxes = np.stack(inputs.read_queries(), axis=1)
-    index = build_index(np.arange(len(boxes)), boxes, None, inputs.bounds.edges)
+    grid = Grid(inputs.bounds, 1, 1)
+    queries = Queries(np.arange(len(boxes)), boxes, np.full(len(boxes), NEVER))
+    segment = Segment(grid.cells, Base.build(queries, grid, grid.cells), NO_DELTA)
     shares = [
         tuple(np.ascontiguousarray(c[number::processes]) for c in inputs.read_points(batch)[1:])
         for batch in range(batches)
     ]
-    _match(index, *shares[0])  # compiled, and the index in the caches
+    _match(segment, *shares[0])  # compiled, and the index in the caches
     _barrier.wait()
     began = time.monotonic()
     for x, y in shares:
-        _match(index, x, y)
+        _match(segment, x, y)
     return began, time.monotonic()
 
 
-def _match(index: Any, x: Any, y: Any) -> None:
+def _match(segment: Segment, x: Any, y: Any) -> None:
     for start in range(0, len(x), CHUNK):
-        match(x, y, None, np.arange(start, min(start + CHUNK, len(x))), index)
+        rows = np.arange(start, min(start + CHUNK, len(x)))
+        segment.ids_at(match(x, y, None, rows, segment.base.index).positions)

@@ -22,13 +22,14 @@ from sparkswarm.apps.application import Pairs
 from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.compiled import FloatArray, LongArray
 from sparkswarm.config import SwarmConfig
-from sparkswarm.geometry import Bounds
+from sparkswarm.geometry import Bounds, Grid
 from sparkswarm.index import build
 from sparkswarm.index.match import match
 from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.spark.tasks.packing import group_rows
 from sparkswarm.store.ledger import Bucket, apply_operations, bucket_of
 from sparkswarm.store.queries import NEVER, Op, Operations, Queries
+from sparkswarm.store.segments import Base, Delta, Segment
 from sparkswarm.workloads import CONTIGUOUS_US, cities_density
 from sparkswarm.workloads.density import rectangles_around
 
@@ -68,11 +69,12 @@ def compile_matching() -> None:
     """Build indexes of queries and match points."""
     x, y = _places()
     ids, boxes = np.arange(POINTS), _boxes(x, y)
-    expires, region = np.full(POINTS, NEVER), _edges(CONTIGUOUS_US)
-    base, delta = (
-        build.build_index(ids[:n], boxes[:n], expires[:n], region) for n in (POINTS, 100)
-    )
-    match(x, y, np.zeros(POINTS, np.int64), ids, base, np.zeros(POINTS, np.uint8), delta)
+    queries, grid = Queries(ids, boxes, np.zeros(POINTS, np.int64)), Grid(CONTIGUOUS_US, 1, 1)
+    base, delta = (Base.build(queries.take(ids[:n]), grid, grid.cells) for n in (POINTS, 100))
+    segment = Segment(grid.cells, base, Delta(delta.index, np.empty(0, np.int32)))
+    times, removed = np.full(POINTS, -1), np.zeros(POINTS, np.uint8)
+    found = match(x, y, times, ids, base.index, removed, delta.index)
+    segment.ids_at(found.positions)
 
 
 def compile_routing() -> None:

@@ -1,4 +1,7 @@
-"""Matching points against indexes of rectangles; see :mod:`sparkswarm.index.layout`."""
+"""Matches points against indexes of rectangles; see :mod:`sparkswarm.index.layout`.
+
+Runs in tasks, for every chunk of points and every segment; pure, so it may run again.
+"""
 
 from __future__ import annotations
 
@@ -35,115 +38,118 @@ from sparkswarm.index.layout import (
 )
 
 _SORT_FROM = 256
-"""Calls with fewer points than this take them as they come."""
+"""Fewer points than this are not sorted."""
 _RUNS = 1 << 13
-"""Runs of buckets by which points are sorted."""
+"""Number of runs of buckets by which points are sorted."""
 
 
 class Matches(NamedTuple):
-    """The queries that contain each of n points."""
+    """The rectangles that contain each of n points."""
 
     points: LongArray
-    """Of shape (n,): the points, by place in ``x`` and ``y``, in an order of their own."""
+    """Of shape (n,): the points, by row in ``x`` and ``y``, in an order of their own."""
     counts: IntArray
-    """Of shape (n,): how many."""
+    """Of shape (n,): the number of rectangles around each point."""
     checks: IntArray
-    """Of shape (n,): the entries that were looked at to find them, a measure of the work."""
-    ids: LongArray
-    """Of shape (counts.sum(),): theirs, point after point, in any order for one point."""
+    """Of shape (n,): the number of entries compared with each point, a measure of the work."""
+    positions: IntArray
+    """Of shape (counts.sum(),): the rectangles, point after point, in any order for one point:
+    positions in the base, and after the last of them positions in the delta."""
 
 
 def match(
     x: FloatArray,
     y: FloatArray,
     time: LongArray | None,
-    which: LongArray,
+    rows: LongArray,
     base: RangeIndex,
-    dead: ByteArray | None = None,
+    removed: ByteArray | None = None,
     delta: RangeIndex = EMPTY,
     now: int = 0,
-    room: LongArray | None = None,
+    buffer: IntArray | None = None,
 ) -> Matches:
-    """Return the queries of both indexes that contain each of the chosen points.
+    """Return the rectangles of two indexes that contain each of the chosen points.
 
     Parameters
     ----------
     x, y
         Coordinates. A point with a NaN matches nothing.
     time
-        The event time of every point in microseconds: a query that expires matches points
-        before its time. None or an empty array to take ``now`` for all.
-    which
-        The points to look at, by their place in ``x`` and ``y``.
+        Event time of every point in microseconds: a query that expires matches points before
+        its expiry. None or an empty array to take ``now`` for all.
+    rows
+        The points to match, by row in ``x`` and ``y``.
     base, delta
-        The indexes: the large one, and a small one of what was added since.
-    dead
-        For each position of ``base`` whether the query there is gone, or None or empty.
+        The large index, and a small one of what was added since.
+    removed
+        For each position of ``base`` whether the query there was removed; None or empty where
+        none was.
     now
-        The time for all points where ``time`` is not given.
-    room
-        Where to write the ids, to spare the system finding fresh memory in every call. It is
-        used if all that may match fits in; the ids are then a part of it.
+        The time of all points where ``time`` is not given.
+    buffer
+        Memory for the positions, to spare allocations. It is used if all that may match fits;
+        the positions are then a part of it.
     """
     x, y = readonly(x, np.float64), readonly(y, np.float64)
     times: LongArray = readonly(() if time is None else time, np.int64)
-    which = readonly(which, np.int64)
-    gone: ByteArray = readonly(() if dead is None else dead, np.uint8)
-    _check(x, y, times, which, gone, base)
+    rows = readonly(rows, np.int64)
+    gone: ByteArray = readonly(() if removed is None else removed, np.uint8)
+    _check(x, y, times, rows, gone, base)
     base, delta = frozen(base), frozen(delta)
-    if len(which) >= _SORT_FROM:
-        which = readonly(_by_place(x, y, which, base), np.int64)
-    points = (x, y, times, now, which)
-    checks = np.zeros(len(which), np.int32)
-    counts, ids = _matched(points, base, gone, checks, room)
+    if len(rows) >= _SORT_FROM:
+        rows = readonly(_sort_by_cell(x, y, rows, base), np.int64)
+    points = (x, y, times, now, rows)
+    checks = np.zeros(len(rows), np.int32)
+    counts, positions = _matched(points, base, gone, checks, buffer)
     if len(delta.ids):
-        new_counts, new_ids = _matched(points, delta, gone[:0], checks)
-        if len(new_ids):
-            ids = _interleaved(counts, ids, new_counts, new_ids)
+        new_counts, new_positions = _matched(points, delta, gone[:0], checks)
+        if len(new_positions):
+            first = len(base.ids)
+            positions = _merge_positions(counts, positions, new_counts, new_positions, first)
             counts += new_counts
-    return Matches(which, counts, checks, ids)
+    return Matches(rows, counts, checks, positions)
 
 
 def _matched(
     points: tuple[FloatArray, FloatArray, LongArray, int, LongArray],
     index: RangeIndex,
-    dead: ByteArray,
+    removed: ByteArray,
     checks: IntArray,
-    room: LongArray | None = None,
-) -> tuple[IntArray, LongArray]:
-    """Match points against one index; return counts and ids, and add to the checks."""
-    x, y, _, _, which = points
-    counts = np.zeros(len(which), np.int32)
-    most = 1 + _most(x, y, which, index.origin, index.levels, index.starts)
-    # Room for all that may match: what is not written to takes no memory.
-    ids = np.empty(most, np.int64) if room is None or len(room) < most else room
-    arguments: list[Any] = [*points, *index, dead, counts, checks, ids]
-    return counts, ids[: _match(*arguments)]
+    buffer: IntArray | None = None,
+) -> tuple[IntArray, IntArray]:
+    """Match points against one index; return counts and positions, and add to the checks."""
+    x, y, _, _, rows = points
+    counts = np.zeros(len(rows), np.int32)
+    most = 1 + _max_matches(x, y, rows, index.origin, index.levels, index.starts)
+    # Large enough for all that may match: pages that are not written to take no memory.
+    out = np.empty(most, np.int32) if buffer is None or len(buffer) < most else buffer
+    arguments: list[Any] = [*points, *index[1:], removed, counts, checks, out]
+    return counts, out[: _match(*arguments)]
 
 
 def _check(
     x: FloatArray,
     y: FloatArray,
     time: LongArray,
-    which: LongArray,
-    dead: ByteArray,
+    rows: LongArray,
+    removed: ByteArray,
     base: RangeIndex,
 ) -> None:
     if len(x) != len(y) or len(time) not in (0, len(x)):
         raise GeometryError(f"got {len(x)} x, {len(y)} y and {len(time)} times")
-    if len(dead) not in (0, len(base.ids)):
-        raise GeometryError(f"got {len(dead)} marks of the dead for {len(base.ids)} queries")
-    if len(which) and not (which.min() >= 0 and which.max() < len(x)):
-        raise GeometryError(f"points are chosen that are not among the {len(x)}")
+    if len(removed) not in (0, len(base.ids)):
+        raise GeometryError(f"got a mask of {len(removed)} removed for {len(base.ids)} queries")
+    if len(rows) and not (rows.min() >= 0 and rows.max() < len(x)):
+        raise GeometryError(f"rows are chosen that are not among the {len(x)} points")
 
 
 @compiled
-def _by_place(x: FloatArray, y: FloatArray, which: LongArray, index: RangeIndex) -> LongArray:
-    """Return the points in the order of their places, more or less, on the largest level.
+def _sort_by_cell(x: FloatArray, y: FloatArray, rows: LongArray, index: RangeIndex) -> LongArray:
+    """Return the points roughly in the order of their cells on the largest level.
 
-    Points that follow each other then look at the same parts of the index, which are in the
-    processor's cache. A counting sort of whole runs of buckets is as good for that as a full
-    sort, at a fraction of the time.
+    Consecutive points then read the same parts of the index, rows are in the processor's cache.
+    A counting sort by whole runs of buckets is as good for that as a full sort, at a fraction of
+    the time.
     """
     main = 0
     most = -1.0
@@ -155,36 +161,40 @@ def _by_place(x: FloatArray, y: FloatArray, which: LongArray, index: RangeIndex)
             most = stop - index.levels[k, FIRST]
             main = k
     if most <= 0:
-        return which.copy()
+        return rows.copy()
     first = int(index.levels[main, FIRST])
     shift = 0
     while int(most) >> shift >= _RUNS:
         shift += 1
-    keys = np.empty(len(which), np.int32)
+    keys = np.empty(len(rows), np.int32)
     begins = np.zeros(_RUNS + 1, np.int64)
-    for i in range(len(which)):
-        bucket = _find_bucket(x[which[i]], y[which[i]], index.origin, index.levels, main)
+    for i in range(len(rows)):
+        bucket = _find_bucket(x[rows[i]], y[rows[i]], index.origin, index.levels, main)
         keys[i] = (bucket - first) >> shift
         begins[keys[i] + 1] += 1
     for k in range(_RUNS):
         begins[k + 1] += begins[k]
-    order = np.empty(len(which), np.int64)
-    for i in range(len(which)):
-        order[begins[keys[i]]] = which[i]
+    order = np.empty(len(rows), np.int64)
+    for i in range(len(rows)):
+        order[begins[keys[i]]] = rows[i]
         begins[keys[i]] += 1
     return order
 
 
 @compiled
-def _most(
-    x: FloatArray, y: FloatArray, which: LongArray,
-    origin: FloatArray, levels: FloatArray, starts: IntArray,
-) -> int:  # fmt: skip
-    """Return how many ids the points can find at most."""
+def _max_matches(
+    x: FloatArray,
+    y: FloatArray,
+    rows: LongArray,
+    origin: FloatArray,
+    levels: FloatArray,
+    starts: IntArray,
+) -> int:
+    """Return an upper bound of the number of matches."""
     most = 0
-    for i in range(len(which)):
+    for i in range(len(rows)):
         for k in range(len(levels)):
-            b = _find_bucket(x[which[i]], y[which[i]], origin, levels, k)
+            b = _find_bucket(x[rows[i]], y[rows[i]], origin, levels, k)
             most += starts[b + 1] - starts[b]
     return most
 
@@ -229,8 +239,8 @@ def _falls_below(
 
 
 @compiled
-def _copy(entries: IntArray, start: int, stop: int, out: LongArray, n: int) -> int:
-    # Slices, and below unsigned numbers, spare a test for negative indices in every step.
+def _copy(entries: IntArray, start: int, stop: int, out: IntArray, n: int) -> int:
+    # Slices here, and unsigned numbers below, spare a test for negative indices in every step.
     source = entries[start:stop]
     target = out[n : n + len(source)]
     for j in range(len(source)):
@@ -240,7 +250,7 @@ def _copy(entries: IntArray, start: int, stop: int, out: LongArray, n: int) -> i
 
 @compiled
 def _find_in_sections(
-    x: float, y: float, entries: IntArray, boxes: FloatArray, begin: int, out: LongArray, n: int
+    x: float, y: float, entries: IntArray, boxes: FloatArray, begin: int, out: IntArray, n: int
 ) -> tuple[int, int]:
     """Write the positions of a sectioned cell's rectangles around a point, but for the last.
 
@@ -275,21 +285,32 @@ def _find_in_sections(
 
 @compiled
 def _match(
-    x: FloatArray, y: FloatArray, time: LongArray, now: int, which: LongArray,
-    ids: LongArray, boxes: FloatArray, expires: LongArray, origin: FloatArray,
-    levels: FloatArray, starts: IntArray, entries: IntArray, dead: ByteArray,
-    counts: IntArray, checks: IntArray, out: LongArray,
-) -> int:  # fmt: skip
-    """Write to ``out`` the ids of one index that contain each point, return how many.
+    x: FloatArray,
+    y: FloatArray,
+    time: LongArray,
+    now: int,
+    rows: LongArray,
+    boxes: FloatArray,
+    expires: LongArray,
+    origin: FloatArray,
+    levels: FloatArray,
+    starts: IntArray,
+    entries: IntArray,
+    removed: ByteArray,
+    counts: IntArray,
+    checks: IntArray,
+    out: IntArray,
+) -> int:
+    """Write the positions of the rectangles around each point to ``out``; return their number.
 
-    Takes the parts of an index rather than the index, and is one function rather than a few:
+    Takes the arrays of an index rather than the index, and is one function rather than a few:
     numba counts references to every array that is handed on, in every step of the loop, and
     that takes longer than the matching.
     """
     origin_x, origin_y = origin[0], origin[1]
     n = 0
-    for i in range(len(which)):
-        px, py = x[which[i]], y[which[i]]
+    for i in range(len(rows)):
+        px, py = x[rows[i]], y[rows[i]]
         first = n
         looked = 0
         for level in range(len(levels)):
@@ -311,37 +332,36 @@ def _match(
                 out[np.uint64(n)] = entry
                 inside_x = (boxes[e, 0] <= px) & (px <= boxes[e, 2])
                 n += inside_x & (boxes[e, 1] <= py) & (py <= boxes[e, 3])
-        # Ids in place of positions, without the dead and the expired.
-        stop = n
-        if len(dead) == 0 and len(expires) == 0:
-            for j in range(first, stop):
-                out[np.uint64(j)] = ids[np.uint64(out[np.uint64(j)])]
-        else:
-            at = time[which[i]] if len(time) else now
+        if len(removed) or len(expires):
+            at = time[rows[i]] if len(time) else now
+            stop = n
             n = first
             for j in range(first, stop):
-                e64 = np.uint64(out[np.uint64(j)])
-                out[np.uint64(n)] = ids[e64]
-                n += (len(dead) == 0 or dead[e64] == 0) and (len(expires) == 0 or at < expires[e64])
+                entry = out[np.uint64(j)]
+                e = np.uint32(entry)
+                out[np.uint64(n)] = entry
+                n += (len(removed) == 0 or removed[e] == 0) and (
+                    len(expires) == 0 or at < expires[e]
+                )
         checks[i] += looked
         counts[i] += n - first
     return n
 
 
 @compiled
-def _interleaved(
-    counts: IntArray, ids: LongArray, new_counts: IntArray, new_ids: LongArray
-) -> LongArray:
-    """Return for each point the ones, then the others."""
-    out = np.empty(len(ids) + len(new_ids), np.int64)
+def _merge_positions(
+    counts: IntArray, base: IntArray, new_counts: IntArray, delta: IntArray, first: int
+) -> IntArray:
+    """Return the positions in the base and then those in the delta, plus ``first``, by point."""
+    out = np.empty(len(base) + len(delta), np.int32)
     n = old = new = 0
     for i in range(len(counts)):
         for _ in range(counts[i]):
-            out[np.uint64(n)] = ids[np.uint64(old)]
+            out[np.uint64(n)] = base[np.uint64(old)]
             n += 1
             old += 1
         for _ in range(new_counts[i]):
-            out[np.uint64(n)] = new_ids[np.uint64(new)]
+            out[np.uint64(n)] = delta[np.uint64(new)] + first
             n += 1
             new += 1
     return out

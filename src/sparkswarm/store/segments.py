@@ -23,10 +23,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkswarm.compiled import ByteArray, IntArray, LongArray
+from sparkswarm.compiled import ByteArray, IntArray, LongArray, compiled
 from sparkswarm.geometry import CellRect, Grid
 from sparkswarm.index.build import build_index
-from sparkswarm.index.layout import EMPTY, RangeIndex
+from sparkswarm.index.layout import EMPTY, RangeIndex, readonly
 from sparkswarm.store.files import FileRef, Files
 from sparkswarm.store.formats import arrays_from_bytes, arrays_to_bytes
 from sparkswarm.store.ledger import DELTA_LEAST, DELTA_SHARE
@@ -141,6 +141,16 @@ class Segment:
         mask[self.delta.removed] = 1
         return mask
 
+    def ids_at(self, positions: IntArray, out: LongArray | None = None) -> LongArray:
+        """Return the ids of the queries at some positions, those of the base first.
+
+        They are written to ``out`` where that is given.
+        """
+        if out is None:
+            out = np.empty(len(positions), np.int64)
+        _ids_at(readonly(positions, np.int32), self.base.index.ids, self.delta.index.ids, out)
+        return out
+
     def live_queries(self, grid: Grid) -> Queries:
         """Return the queries that overlap the cells and were not removed.
 
@@ -150,6 +160,13 @@ class Segment:
         alive[self.delta.removed] = False
         queries = Queries.concat([self.base.queries.take(alive), self.delta.queries])
         return queries.take(queries.cells(grid).overlapping(self.cells))
+
+
+@compiled
+def _ids_at(positions: IntArray, base: LongArray, delta: LongArray, out: LongArray) -> None:
+    for i in range(len(positions)):
+        k = np.uint32(positions[i])
+        out[i] = base[k] if k < len(base) else delta[k - np.uint32(len(base))]
 
 
 def live_queries(segments: list[Segment], grid: Grid) -> Queries:

@@ -22,7 +22,6 @@ from pyspark import Accumulator, TaskContext
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.index.build import build_index
-from sparkswarm.index.layout import RangeIndex
 from sparkswarm.index.match import match
 from sparkswarm.policies import PointRouter, make_policy
 from sparkswarm.protocol.global_index import GlobalIndex
@@ -74,7 +73,6 @@ class BatchContext:
         self._segments = SegmentCache(task_input.files)
         self._tables: dict[FileRef, pa.Buffer] = {}
         self._blocks: dict[tuple[FileRef, int], Block] = {}
-        self._places: dict[tuple[int, int], tuple[RangeIndex, RangeIndex]] = {}
         if previous and same_run:
             named = task_input.epoch.manifest.files()
             self._segments = previous._segments
@@ -134,19 +132,6 @@ class BatchContext:
         """Return what an application built of a segment's base and of its delta."""
         ref = self.epoch.manifest.partitions[partition_id][number]
         return self._segments.built(ref, lambda queries: application.build(queries, self.grid))
-
-    def places(self, partition_id: int, number: int) -> tuple[RangeIndex, RangeIndex]:
-        """Return a segment's base and delta that find queries by position, base first."""
-        key = partition_id, number
-        if key not in self._places:
-            segment = self.segments(partition_id)[number]
-            base, delta = segment.base.index, segment.delta.index
-            border = len(base.ids)
-            self._places[key] = (
-                base._replace(ids=np.arange(border)),
-                delta._replace(ids=np.arange(border, border + len(delta.ids))),
-            )
-        return self._places[key]
 
     def queries_in(self, cells: CellRect) -> QueryCells:
         """Return the queries in some cells, clipped to them."""

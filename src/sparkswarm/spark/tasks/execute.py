@@ -29,6 +29,7 @@ from sparkswarm.spark.tasks.blocks import BlockWriter
 from sparkswarm.spark.tasks.packing import group_rows, unpack_rows
 from sparkswarm.spark.tasks.state import route_partial_state
 from sparkswarm.store.queries import ID, TIME, X, Y
+from sparkswarm.store.segments import Segment
 
 if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
@@ -193,13 +194,14 @@ class Matcher:
         view = PointView(application, points, order) if application else None
         counts = np.empty(len(order), np.int32)
         checks = np.empty(len(order), np.float64)
-        found: list[npt.NDArray[np.int64]] = []
+        found: list[tuple[Segment, npt.NDArray[np.int32]]] = []
         for run in runs:
             matches = self._match_segment(run, chunk, order, view)
             order[run.low : run.high] = matches.points
             counts[run.low : run.high] = matches.counts
             checks[run.low : run.high] = matches.checks
-            found.append(matches.ids)
+            segment = ctx.segments(run.partition_id)[run.segment]
+            found.append((segment, matches.positions))
         for slot, partition in enumerate(partitions):
             rows = order[starts[slot] : starts[slot + 1]]
             if not len(rows):
@@ -210,13 +212,13 @@ class Matcher:
             if self._agent:
                 here = checks[starts[slot] : starts[slot + 1]]
                 self._agent.collect(partition.id, routed.column[rows], routed.row[rows], here)
-        ids = np.concatenate(found) if found else np.empty(0, np.int64)
+        total = sum(len(positions) for _, positions in found)
         self._points += len(order)
-        self._matches += len(ids)
+        self._matches += total
         self._checks += int(checks.sum())
-        fitting = len(order) * MATCHES_PER_BATCH // max(len(ids), 1)
+        fitting = len(order) * MATCHES_PER_BATCH // max(total, 1)
         self._chunk_rows = max(256, min(CHUNK_ROWS, fitting))
-        return self.results(points, order, counts, ids)
+        return self.results(points, order, counts, found)
 
     def _runs(
         self,
@@ -265,18 +267,18 @@ class Matcher:
             built = ctx.built(application, run.partition_id, run.segment)
         if application is None or view is None or all(made is None for made in built):
             return match(x, y, times, rows, base, removed, delta, now)
-        base_places, delta_places = ctx.places(run.partition_id, run.segment)
-        found = match(x, y, times, rows, base_places, removed, delta_places, now)
+        found = match(x, y, times, rows, base, removed, delta, now)
         border = len(base.ids)
         stateful = application.stateful
-        keep = np.ones(len(found.ids), dtype=bool)
+        keep = np.ones(len(found.positions), dtype=bool)
         pair = np.repeat(np.arange(len(found.points)), found.counts)
         points, position = view.between(run.low, run.high, found.points)
         for made, first, here in zip(
-            built, (0, border), (found.ids < border, found.ids >= border), strict=True
+            built, (0, border), (found.positions < border, found.positions >= border), strict=True
         ):
             if made is not None and here.any():
-                pairs = Pairs(position[pair[here]], found.ids[here] - first)
+                queries = np.subtract(found.positions[here], first, dtype=np.int64)
+                pairs = Pairs(position[pair[here]], queries)
                 matches = application.match(made, points, pairs)
                 if stateful:
                     collected = matches & stateful.collects(made)[pairs.queries]
@@ -284,11 +286,7 @@ class Matcher:
                     matches &= ~collected
                 keep[here] = matches
         counts = np.bincount(pair[keep], minlength=len(found.points)).astype(np.int32)
-        places = found.ids[keep]
-        old = places < border
-        ids = np.empty(len(places), np.int64)
-        ids[old], ids[~old] = base.ids[places[old]], delta.ids[places[~old] - border]
-        return Matches(found.points, counts, found.checks, ids)
+        return Matches(found.points, counts, found.checks, found.positions[keep])
 
     def _collect(
         self,
@@ -309,14 +307,22 @@ class Matcher:
         points: pa.Table,
         order: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
-        ids: npt.NDArray[np.int64],
+        found: list[tuple[Segment, npt.NDArray[np.int32]]],
     ) -> pa.RecordBatch | None:
-        """Return a row for each point that has matches; None where nobody reads results."""
+        """Return a row for each point that has matches; None where nobody reads results.
+
+        ``found`` has the positions of the queries in each segment, in the order of the points.
+        """
         if self._schema.results is None:
             return None
         some = counts > 0
         matched = points.select([ID, *self._schema.include]).take(pa.array(order[some]))
         offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts[some], dtype=np.int32)])
+        ids = np.empty(offsets[-1], np.int64)
+        start = 0
+        for segment, positions in found:
+            segment.ids_at(positions, ids[start : start + len(positions)])
+            start += len(positions)
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids))
         columns = [*(column.combine_chunks() for column in matched.columns), lists]
         self._result_types = [column.type for column in columns]
