@@ -1,4 +1,4 @@
-"""Random streams of aggregate queries and points, and what a plain look at them gives."""
+"""Random streams of aggregate queries and points, and an oracle in plain Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GRID = grid_of(4, 4)
 
 
 class Query(NamedTuple):
-    """A query as it is registered; ``slide`` None where its windows tumble."""
+    """A query as it is registered; ``slide`` is None if its windows tumble."""
 
     aggregate: str
     window: int
@@ -46,7 +46,7 @@ class Point(NamedTuple):
 
 
 def queries_table(queries: dict[int, Query]) -> pa.Table:
-    """Return queries as they come to ``build``; of their cell only the home is left."""
+    """Return queries as ``build`` gets them; their cell becomes their home."""
     rows = list(queries.values())
     texts = {
         "aggregate": [q.aggregate for q in rows],
@@ -99,7 +99,7 @@ def of_cells(state: pa.Table, cells: CellRect) -> pa.Table:
 
 
 def without(state: pa.Table, ids: frozenset[int]) -> pa.Table:
-    """Forget queries."""
+    """Drop the state of some queries."""
     keep = [key not in ids for key in state.column("id").to_pylist()]
     return state.filter(pa.array(keep, pa.bool_()))
 
@@ -108,20 +108,20 @@ def without(state: pa.Table, ids: frozenset[int]) -> pa.Table:
 
 
 def aggregated(query: Query, points: list[Point]) -> dict[str, Any]:
-    """Return what a query says of the points of one of its windows."""
+    """Return the row of one window of a query."""
     row: dict[str, Any] = dict.fromkeys(result_schema(MEASURES).names)
     wanted = {term.strip() for term in query.aggregate.split(",")}
     if "count" in wanted:
         row["count"] = len(points)
     for name in ("speed", "load"):
-        # A zero has no sign: that of -0.0 + 0 is gone.
+        # Zero has no sign: -0.0 + 0 is 0.0.
         values = [v + 0 for p in points if (v := getattr(p, name)) is not None]
         found = {f"count({name})": len(values)}
         if values:
             finite = all(map(math.isfinite, values))
             total = sum(map(Fraction, values)) if finite else sum(values)
             whole = int(total) if name == "load" and -(2**63) <= total < 2**63 else None
-            # NaN counts as the largest.
+            # NaN is larger than any number.
             ranked = sorted(values, key=lambda v: (math.isnan(v), v))
             found[f"sum({name})"] = whole if name == "load" else rounded(total)
             found[f"mean({name})"] = rounded(total / len(values))
@@ -139,12 +139,12 @@ def rounded(exact: Fraction | float) -> float:
 
 
 def comparable(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """Return rows in an order, each value as text: NaN equals NaN, 0.0 neither 0 nor -0.0."""
+    """Return rows sorted, values as text: NaN equals NaN, and 0.0 neither 0 nor -0.0."""
     return sorted([repr(value) for value in row.values()] for row in rows)
 
 
 def listed(results: pa.Table) -> list[dict[str, Any]]:
-    """Return results by row, after a look at their form."""
+    """Check the schema of results; return them by row."""
     assert results.schema == result_schema(MEASURES)
     for name in ("window_start", "window_end"):
         at = results.schema.get_field_index(name)
@@ -182,7 +182,7 @@ POINTS = st.builds(
 
 
 class Batch(NamedTuple):
-    """Queries that go, queries that come or change, points, and how far the watermark goes."""
+    """Queries to remove, to add or to change, points, and how far the watermark advances."""
 
     removed: frozenset[int]
     changed: dict[int, Query]
@@ -200,11 +200,11 @@ BATCHES = st.builds(
 
 
 THE_END = Batch(frozenset(), {}, [], 10_000)
-"""The watermark that a batch leads to is that of the next."""
+"""The watermark that a batch gives is that of the next batch."""
 
 
 class Step(NamedTuple):
-    """A batch as it must go: what there is in it, and what it must lead to.
+    """The content of a batch, and what it must give.
 
     ``queries`` are those after its operations, ``gone`` the ids whose state is dropped.
     """
@@ -218,7 +218,7 @@ class Step(NamedTuple):
 
 
 def steps(queries: dict[int, Query], batches: list[Batch]) -> Iterator[Step]:
-    """Play batches, and two more in which everything ends, with nothing but plain loops."""
+    """Run batches with plain loops, and two more in which all windows close."""
     history: list[tuple[int, int, Point]] = []
     before, watermark, began = NO_WATERMARK, NO_WATERMARK, dict.fromkeys(queries, 0)
     for number, batch in enumerate([*batches, THE_END, THE_END]):
@@ -249,7 +249,7 @@ def steps(queries: dict[int, Query], batches: list[Batch]) -> Iterator[Step]:
 
 
 def divided(items: list[Any], parts: int, rng: random.Random) -> list[list[Any]]:
-    """Deal items out at random, in any order."""
+    """Divide items into random parts, in any order."""
     lots: list[list[Any]] = [[] for _ in range(parts)]
     for item in rng.sample(items, len(items)):
         rng.choice(lots).append(item)

@@ -1,4 +1,4 @@
-"""Windows: whatever is divided, moved and put together, they give what a plain sum gives."""
+"""Windows give what plain sums give, however state is divided, moved and merged."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_windows_give_what_a_plain_look_at_their_points_gives(queries, batches, 
     rng = random.Random(seed)
     tiling = {GRID.cells: PaneTable.empty(MEASURES)}
     for step in steps(queries, batches):
-        # The plan changes: states are divided and put together by cells alone.
+        # The plan changes: states are divided and merged by cells alone.
         whole = PaneTable.merge([*tiling.values()]).to_table()
         tables = {cells: stored(of_cells(whole, cells)) for cells in halves(GRID.cells, rng)}
         tiling = {cells: read(without(table, step.gone)) for cells, table in tables.items()}
@@ -227,14 +227,14 @@ def test_nan_is_larger_than_any_number_and_zero_has_no_sign(speeds, least, most,
 
 
 def test_two_ways_of_asking_under_one_id_do_not_mix():
-    """A query that was forgotten and registered anew may meet its former state."""
+    """A query that is registered again may meet its former state."""
     old, new = state_of(TUMBLING, seen_at(1)), state_of(SLIDING, seen_at(1, 2))
     state = PaneTable.merge([old, new])
     assert state.points.tolist() == [2, 1]
     assert len(read(without(state.to_table(), frozenset([0])))) == 0
 
 
-# -- what queries ask --------------------------------------------------------------------------
+# -- parsing of queries ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

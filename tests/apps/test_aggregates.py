@@ -1,4 +1,4 @@
-"""Aggregates as an application: what is kept, refused and told, however its state is divided."""
+"""The application Aggregates: results don't depend on how its state is divided."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FAR = 10**9
 
 
 def collected(app: Aggregates, queries: dict[int, Query], points: list[Point]) -> pa.Table:
-    """Do what the engine does with points: build, match, collect."""
+    """Build, match and collect, as the engine does."""
     built = app.build(queries_table(queries))
     pairs = pairs_of(queries, points)
     if built is None:
@@ -63,8 +63,8 @@ def collected(app: Aggregates, queries: dict[int, Query], points: list[Point]) -
     return app.collect(built, points_table(points), pairs)
 
 
-class Places:
-    """PaneTable as the engine keeps it: tables by cells, moved and divided, looked at when due."""
+class DividedState:
+    """State as the engine stores it: tables by cells, moved, divided, and read when due."""
 
     def __init__(self, rng: random.Random, appends: bool) -> None:
         self._rng = rng
@@ -77,10 +77,10 @@ class Places:
     def advance(
         self, new: list[pa.Table], watermarks: Watermarks
     ) -> tuple[list[dict[str, Any]], int]:
-        """Return what is told, by all cells together, and how many points were late."""
+        """Return the summaries of all cells, and the number of late points."""
         told, late, tables = [], 0, []
         for cells in halves(GRID.cells, self._rng):
-            # Who has inherited a table reads the rows of its own cells.
+            # The new owner of a table reads the rows of its own cells.
             mine = [(of_cells(table, cells), due) for table, due in self._tables]
             fresh = [of_cells(table, cells) for table in self._rng.sample(new, len(new))]
             if self._rng.random() < 0.5:
@@ -106,16 +106,16 @@ class Places:
 @given(SOME_QUERIES, st.lists(BATCHES, min_size=1, max_size=6), st.integers())
 def test_windows_give_what_a_plain_look_gives_however_state_lies(appends, queries, batches, seed):
     rng = random.Random(seed)
-    places = Places(rng, appends)
+    states = DividedState(rng, appends)
     for step in steps(queries, batches):
-        places.forget(step.gone)
+        states.forget(step.gone)
         lots = divided(step.points, 3, rng)
-        told, late = places.advance(
+        told, late = states.advance(
             [collected(APP, step.queries, lot) for lot in lots], step.watermarks
         )
         assert comparable(told) == comparable(step.results)
         assert late == step.late
-    assert places.rows == 0, "the end of time has come"
+    assert states.rows == 0, "the end of time has come"
 
 
 # -- which queries ask for what ----------------------------------------------------------------
@@ -125,7 +125,7 @@ ASKS_FOR_POINTS = (None, None, None)
 
 
 def asking(*rows: tuple[str | None, str | None, str | None], **others: Any) -> pa.Table:
-    """Return queries that ask so, with further columns."""
+    """Return queries with these specifications and further columns."""
     columns = dict(zip(QUERY_COLUMNS, zip(*rows, strict=True), strict=True))
     ids = pa.array(range(100, 100 + len(rows)), pa.int64())
     texts = {name: pa.array(column, pa.string()) for name, column in columns.items()}
@@ -145,7 +145,7 @@ def some_points(**columns: Any) -> pa.Table:
 
 
 def kept_of(app: Aggregates, built: Any, points: pa.Table, pairs: Pairs) -> Pairs:
-    """Return the pairs that match and are kept."""
+    """Return what the matching pairs of collecting queries add to state."""
     keep = app.match(built, points, pairs) & app.collects(built)[pairs.queries]
     return Pairs(pairs.points[keep], pairs.queries[keep])
 
@@ -242,7 +242,7 @@ def test_both_have_their_columns():
 
 
 class Wants(Application):
-    """An application that is prepared for points with a column."""
+    """An application that is bound to points with a column."""
 
     def __init__(self, ready: bool = False) -> None:
         self.ready = ready
@@ -268,7 +268,7 @@ def test_the_application_within_is_prepared_too():
     assert raw.of.ready is False, "what was given is left as it was"
 
 
-# -- what is refused ---------------------------------------------------------------------------
+# -- what is rejected --------------------------------------------------------------------------
 
 
 def test_queries_are_refused_with_a_reason():
@@ -292,7 +292,7 @@ def test_queries_are_refused_with_a_reason():
         reasons[5]
         == "'sum(speed)' names a column that cannot be aggregated; those that can are: load"
     )
-    # What the application within says comes first.
+    # The reason of the inner application comes first.
     assert reasons[6] == reasons[7] == "where: expected a literal at 7"
     assert reasons[8].startswith("'nonsense' is not an aggregate")
 

@@ -22,7 +22,7 @@ WHOLE = st.integers(-(2**63), 2**63 - 1)
 
 
 def lots_of(values):
-    """Values, each with its row, in a few lots."""
+    """Values, each with its row, in a few parts."""
     return st.lists(st.lists(st.tuples(st.integers(0, ROWS - 1), values), max_size=12), max_size=4)
 
 
@@ -34,7 +34,7 @@ def summed(lot, whole=False):
 
 
 def put_together(parts):
-    """Add up the sums of several lots, row by row."""
+    """Add up the sums of several parts, row by row."""
     if not parts:
         return Sums.zero(ROWS)
     stacked = Sums.concat(parts)

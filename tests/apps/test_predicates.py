@@ -1,4 +1,4 @@
-"""Conditions mean what SQL says they mean, and what cannot be read is refused with a reason."""
+"""Conditions mean what they mean in SQL; what cannot be parsed is rejected with a reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COLUMNS = {
 
 
 class Node:
-    """A condition that can be written and, by a way of its own, evaluated: None is unknown."""
+    """A condition that can be written as text and evaluated independently; None is unknown."""
 
     def __init__(self, text: str, truth: Any, columns: set[str]) -> None:
         self.text, self.truth, self.columns = text, truth, columns
@@ -152,7 +152,7 @@ def comparable(value: Any) -> Any:
 
 
 def walk(program: Program, condition: int, row: dict[str, Any]) -> bool:
-    """Take the steps as the layout says, with ranks counted one by one."""
+    """Evaluate the steps of a program, with ranks counted one by one."""
     step = program.firsts[condition]
     while step >= 0:
         column, low, high = program.steps[step, [COLUMN, LOW, HIGH]]

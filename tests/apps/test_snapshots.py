@@ -1,4 +1,4 @@
-"""Snapshot queries find what a plain look at all points finds, and answer it by kind."""
+"""Snapshot queries find what a scan of all points finds, and answer by kind."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ asked = st.lists(
 
 
 @given(st.lists(points, max_size=3), asked, times, times)
-def test_every_kind_finds_what_a_plain_look_finds(blocks, asked, start, now):
+def test_every_kind_finds_what_a_scan_finds(blocks, asked, start, now):
     named = [
         [(f"{b}-{i}", x, y, time) for i, (x, y, time) in enumerate(block)]
         for b, block in enumerate(blocks)

@@ -1,4 +1,4 @@
-"""Subscriptions get the points that their predicates ask for, whatever the columns' types."""
+"""Subscriptions match the points that meet their requirements, for columns of all types."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def all_pairs(points: pa.Table, queries: pa.Table) -> Pairs:
 
 
 def decide(app: Subscriptions, points: pa.Table, rows: list[dict[str, Any]]) -> list[list[bool]]:
-    """Return for each point, of each query, whether they match."""
+    """Return for each point and each query whether they match."""
     queries = queries_of(rows)
     assert not any(app.reject(queries))
     built, pairs = app.build(queries), all_pairs(points, queries)
     answers = app.match(built, points, pairs)
     assert answers.dtype == np.bool_
-    # The same among many points that nobody asks about.
+    # The same among many points that are in no pair.
     among = Pairs(pairs.points + points.num_rows, pairs.queries)
     many = pa.concat_tables([points] * 4)
     assert app.match(built, many, among).tolist() == answers.tolist()
@@ -278,7 +278,7 @@ def test_times_of_every_unit(kind: pa.DataType) -> None:
 def test_days_microseconds_and_times_too_far_to_count() -> None:
     days = points_of(seen=[date(2024, 1, 31), date(2024, 2, 1), None])
     assert matching(APP, days, where="seen >= '2024-02-01'") == [1]
-    # The time of points comes as microseconds, and is nothing to ask for.
+    # The time of points is in microseconds, and not in point_columns.
     app = Subscriptions({"time": "time"})
     assert app.point_columns == ()
     counted = points_of(time=[0, 1_706_702_400_000_000])
@@ -372,7 +372,7 @@ def test_large_vocabularies_are_found_whole() -> None:
 
 
 def test_words_whose_hashes_collide_are_told_apart() -> None:
-    # A table with room for one word more than it has: nearly all must look for another slot.
+    # A hash table with one free slot: nearly all lookups collide.
     names = ["a", "ab", "b", "ba", "c", "abc", ""]
     starts, data = words._bytes_of(pa.array(names, pa.large_string()))
     slots = np.full(8, -1, np.int32)
@@ -451,7 +451,7 @@ def test_each_distinct_condition_and_word_counts_once(monkeypatch: pytest.Monkey
     assert (built.vocabulary.size, len(built.keywords)) == (2, 3)
 
 
-# -- what is refused ---------------------------------------------------------------------------
+# -- what is rejected --------------------------------------------------------------------------
 
 
 def test_queries_are_refused_with_a_reason() -> None:

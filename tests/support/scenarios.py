@@ -1,4 +1,4 @@
-"""Streams for applications, and what must come of them: the same on every runtime.
+"""Streams for applications and the expected matches, the same on every runtime.
 
 A scenario is an application, batches of operations and points, and a plain Python function that
 says of one point and one query whether they match. Nothing here knows what runs it. Operations of
@@ -24,7 +24,7 @@ from sparkswarm.apps.application import Application, PairFunction
 from sparkswarm.apps.subscriptions.application import Subscriptions
 
 SIDE = 16
-"""Everything is within (0, 0) and (SIDE, SIDE)."""
+"""All coordinates are between 0 and SIDE."""
 
 BATCHES = 3
 
@@ -33,14 +33,14 @@ EDGES = ("min_x", "min_y", "max_x", "max_y")
 
 
 class Batch(NamedTuple):
-    """Operations as they come in a stream of queries, and points; ids are never used again."""
+    """Operations and points; ids are never used again."""
 
     operations: list[Row]
     points: list[Row]
 
 
 class Scenario(NamedTuple):
-    """What is run, and what decides what must come of it.
+    """An application, its input, and the oracle.
 
     ``query_columns`` and ``point_columns`` are the application's columns with their types;
     ``matches`` is asked about a point and a query whose rectangle contains it.
@@ -58,7 +58,7 @@ class Scenario(NamedTuple):
 
     @property
     def expected(self) -> Counter[tuple[int, int]]:
-        """Every query and point that must match, once."""
+        """All pairs of a query and a point that must match, each once."""
         found: Counter[tuple[int, int]] = Counter()
         live: dict[int, Row] = {}
         for batch in self.batches:
@@ -88,7 +88,7 @@ class Scenario(NamedTuple):
 
 
 def contains(query: Row, point: Row) -> bool:
-    """Say whether a point is in a rectangle, edges included."""
+    """Return whether a point is in a rectangle, edges included."""
     return (
         query["min_x"] <= point["x"] <= query["max_x"]
         and query["min_y"] <= point["y"] <= query["max_y"]
@@ -98,7 +98,7 @@ def contains(query: Row, point: Row) -> bool:
 def streams(
     seed: int, query: Callable[[random.Random], Row], point: Callable[[random.Random], Row]
 ) -> tuple[Batch, ...]:
-    """Draw batches: a hotspot that moves, and queries that come, change and go.
+    """Draw batches: a hotspot that moves, and queries that are registered, updated, unregistered.
 
     Half of the updates leave the rectangle as it is, and change what the application needs alone.
     """
@@ -225,7 +225,7 @@ class Circles(Application):
 
 
 def is_in_circle(point: Row, query: Row) -> bool:
-    """Say the same for one pair."""
+    """Decide on one pair, as Circles does."""
     x = (query["min_x"] + query["max_x"]) / 2
     y = (query["min_y"] + query["max_y"]) / 2
     near = query["radius"] is None or np.hypot(point["x"] - x, point["y"] - y) <= query["radius"]
