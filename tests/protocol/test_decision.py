@@ -97,7 +97,7 @@ def decide(decider, costs, received):
 
 
 MANY = 1e9
-"""Arrivals so many that chance plays no part."""
+"""Arrivals enough for chance to play no part."""
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_someone_must_stay(executors: int) -> None:
 
 
 def strips(*stakes: tuple[int, dict[int, int]], executors: int) -> Plan:
-    """Return a plan of strips, each of so many columns and with these shares."""
+    """Return a plan of strips with these widths and shares."""
     partitions, start = [], 0
     for i, (columns, shares) in enumerate(stakes):
         cells = CellRect(start, 0, start + columns, 1)

@@ -273,7 +273,7 @@ def test_a_merge_keeps_the_owner_and_names_every_parent() -> None:
         ((1, 2), {2: TICKETS}, ChangeKind.UNSHARE),
     ],
 )
-def test_tickets_dealt_anew_share_a_partition_and_to_one_alone_unshare_it(
+def test_new_tickets_share_a_partition_and_for_one_owner_unshare_it(
     before: tuple[int, ...], after: Shares, kind: ChangeKind
 ) -> None:
     made = reshared(partition(WHOLE, 3, *before), after, fresh_id=8)

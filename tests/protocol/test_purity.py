@@ -1,4 +1,4 @@
-"""The protocol is pure: it imports nothing that could reach a clock, a socket, Spark or luck."""
+"""The protocol is pure: it imports nothing that reaches a clock, a socket, Spark or randomness."""
 
 from __future__ import annotations
 

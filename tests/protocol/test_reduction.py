@@ -682,7 +682,7 @@ def test_a_move_must_win_the_least_that_is_asked(min_gain: float, accepted: bool
 
 
 def with_queries(count: int, world: World) -> World:
-    """Put so many queries on the whole grid; each costs an eighth of a unit to move."""
+    """Put ``count`` queries on the whole grid; each costs an eighth of a unit to move."""
     everywhere = CellRect(0, 0, *reversed(world.work.shape))
     return World(world.work, world.partitions, world.elsewhere, (everywhere,) * count)
 

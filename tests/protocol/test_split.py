@@ -20,7 +20,7 @@ both_models = pytest.mark.parametrize("model", MODELS, ids=["paper", "work", "wo
 
 
 def statistics_of(weights: np.ndarray, queries: list[CellRect]) -> Statistics:
-    """Return statistics with so many points in every cell, as many checks as its column."""
+    """Return statistics of cells with ``weights`` points; checks per point are the column."""
     rows, columns = weights.shape
     statistics = Statistics(CellRect(0, 0, columns, rows))
     row, column = (index.ravel().astype(np.int32) for index in np.indices(weights.shape))
