@@ -144,7 +144,7 @@ def test_sources_slow_down_to_the_slowest_executor_and_speed_up_again() -> None:
     half = 500 * MILLISECOND
     assert emitted_until(held, half) < emitted_until(hurried, half) / 2
     for world in (hurried, held):
-        while world._why_not():
+        while world.unrest():
             world.clock.step()
     assert held.oracle.judge().violations == []
 
@@ -154,7 +154,7 @@ def test_no_more_than_its_credits_are_ever_on_their_way() -> None:
     for machine in world.machines.values():
         machine.start()
     most = 0
-    while world._why_not():
+    while world.unrest():
         world.clock.step()
         most = max(most, *(len(source.unacknowledged) for source in world.sources))
     assert most == 4

@@ -221,7 +221,7 @@ class World:
         for machine in self.machines.values():
             machine.start()
         try:
-            while unrest := self._unrest():
+            while unrest := self.unrest():
                 if self.clock.now > LAST:
                     self.oracle.wrong(f"the run did not come to rest: {unrest}")
                     break
@@ -269,7 +269,7 @@ class World:
             case Kind.DIVIDE:
                 self.network.heal(frozenset(fault.targets))
 
-    def _unrest(self) -> str:
+    def unrest(self) -> str:
         """Return why the cluster is not at rest; empty if it is."""
         for source in self.sources:
             if not source.is_done:
