@@ -24,10 +24,8 @@ from sparkswarm import (
     PairFunction,
     Subscriptions,
     Swarm,
-    SwarmConfig,
 )
 
-from ..support.scenarios import SCENARIOS, SIDE
 from .world import BOUNDS, FIRST_TIME, Restless, config, difference, matches_of
 
 QUERIES = (
@@ -287,32 +285,3 @@ def test_columns_that_cannot_be_are_refused(spark, tmp_path, queries, points, wo
 
 def test_errors_of_applications_are_ours():
     assert issubclass(ApplicationError, RuntimeError)
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_what_holds_in_the_simulator_holds_on_spark(spark, tmp_path, scenario):
-    memory, numbers = MemorySink(), range(len(scenario.batches))
-    streams = []
-    for name, tables in (
-        ("points", map(scenario.points_table, numbers)),
-        ("queries", map(scenario.operations_table, numbers)),
-    ):
-        (tmp_path / name).mkdir()
-        for i, table in enumerate(tables):
-            path = tmp_path / name / f"{i:05}.parquet"
-            pq.write_table(table, path)
-            os.utime(path, (FIRST_TIME + i, FIRST_TIME + i))
-        schema = spark.read.parquet(str(path)).schema
-        reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
-        streams.append(reader.parquet(str(tmp_path / name)))
-    sink = Restless(memory, 5)
-    settings = SwarmConfig(bounds=(0, 0, SIDE, SIDE), grid=(16, 16), executors=3, round_batches=1)
-    handle = Swarm(spark, settings, scenario.application).start(
-        *streams, sink=sink, checkpoint=str(tmp_path / "checkpoint"), results="pairs",
-        trigger={"availableNow": True},
-    )  # fmt: skip
-    sink.watch(handle)
-    handle.await_termination()
-    rows = memory.table().to_pylist()
-    got = Counter((row["query_id"], row["id"]) for row in rows)
-    assert not difference(got, scenario.expected)

@@ -5,6 +5,7 @@ What Spark does between tasks is played by ``shuffled``; what the driver does, b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -68,13 +69,19 @@ def register(number: int, *box: float, **more: Any) -> dict[str, Any]:
     return {"op": "register", "id": number, **dict(zip(EDGES, box, strict=True)), **more}
 
 
-def bind(application: Application) -> BoundApplication:
-    """Return an application as tasks get it; its columns of queries are strings."""
+def bind(
+    application: Application,
+    query_columns: pa.Schema | None = None,
+    point_columns: pa.Schema | None = None,
+) -> BoundApplication:
+    """Return an application as tasks get it; by default its columns of queries are strings."""
     points = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("y", pa.float64())])
     points = points.append(pa.field("time", pa.int64()))
+    points = pa.unify_schemas([points, point_columns or pa.schema([])])
     bound = application.bind(points)
-    columns = pa.schema([(name, pa.string()) for name in bound.query_columns])
-    return BoundApplication(cloudpickle.dumps(bound), columns, {}, points)
+    columns = query_columns or pa.schema([(name, pa.string()) for name in bound.query_columns])
+    names = {f"__{name}": name for name in bound.point_columns}
+    return BoundApplication(cloudpickle.dumps(bound), columns, names, points)
 
 
 @dataclass
@@ -91,20 +98,20 @@ class Tasks:
     executors: int = 2
     policy: str = "static_uniform"
     application: Application | None = None
-    point_columns: dict[str, str] = field(default_factory=dict)
     window: Window | None = None
+    config: SwarmConfig | None = None
     outputs: list[TaskOutput] = field(default_factory=list)
     input: TaskInput = field(init=False)
 
     def __post_init__(self) -> None:
-        config = SwarmConfig(
+        config = self.config or SwarmConfig(
             bounds=(0, 0, 8, 8),
             grid=(8, 8),
             executors=self.executors,
             policy=self.policy,
             round_batches=1,
         )
-        plan = make_policy(self.policy).first_plan(config.make_grid(), self.executors)
+        plan = make_policy(config.policy).first_plan(config.make_grid(), config.executors)
         bound = None if self.application is None else bind(self.application)
         stateful = bound is not None and bound.stateful is not None
         self.input = TaskInput(
@@ -146,9 +153,35 @@ class Tasks:
             batches += rows.to_batches()
         return self.run(route_task, batches)
 
+    def declare(self, query_columns: pa.Schema, point_columns: pa.Schema) -> None:
+        """Say which columns the application has."""
+        assert self.application is not None
+        bound = bind(self.application, query_columns, point_columns)
+        names = {**self.input.point_columns, **bound.point_names}
+        self.input = replace(self.input, application=bound, point_columns=names)
+
+    def use_plan(self, plan: Plan) -> None:
+        """Change the plan of the next batch."""
+        epoch = self.input.epoch
+        manifest = epoch.manifest.for_plan(epoch.plan.partitions, plan.partitions)
+        self.input = replace(self.input, epoch=replace(epoch, plan=plan, manifest=manifest))
+
     def apply(self, *rows: dict[str, Any]) -> None:
         """Apply operations; the next tasks see them."""
-        routed = self.route(operations=operations_table(*rows))
+        self._apply(operations_table(*rows))
+
+    def apply_table(self, rows: pa.Table) -> None:
+        """Apply operations with the application's columns."""
+        plain = ("op", "id", *EDGES)
+        listed = [
+            {name: row[name] for name in plain}
+            | {"details": json.dumps({n: v for n, v in row.items() if n not in plain}).encode()}
+            for row in rows.to_pylist()
+        ]
+        self._apply(operations_table(*listed))
+
+    def _apply(self, operations: pa.Table) -> None:
+        routed = self.route(operations=operations)
         changes: list[pa.RecordBatch] = []
         for packed in shuffled(routed, RowKind.OPERATIONS).values():
             changes += self.run(settle_task, packed)
@@ -158,8 +191,18 @@ class Tasks:
 
     def match(self, *points: tuple[Any, ...]) -> dict[int, list[int]]:
         """Match points; return the sorted ids of the queries of each point that has some."""
+        return self._match(points_table(*points))
+
+    def match_table(self, points: pa.Table) -> dict[int, list[int]]:
+        """Match points with columns of the application."""
+        ours = {"id": ID, "x": X, "y": Y}
+        return self._match(
+            points.rename_columns([ours.get(n, f"__{n}") for n in points.schema.names])
+        )
+
+    def _match(self, points: pa.Table) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
-        for packed in shuffled(self.route(points_table(*points)), RowKind.POINTS).values():
+        for packed in shuffled(self.route(points), RowKind.POINTS).values():
             for batch in self.run(execute_task, packed):
                 for row in batch.to_pylist():
                     if row[ID] is not None:
