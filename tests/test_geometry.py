@@ -602,7 +602,7 @@ def test_joined_lots_of_queries_stand_one_after_another(lots: list[list[CellRect
     parts = [QueryCells.of(rects) for rects in lots]
     for fault, part in enumerate(parts):
         part.fault[:] = fault
-    joined = QueryCells.joined(parts)
+    joined = QueryCells.concat(parts)
     assert rects_of(joined) == [rect for rects in lots for rect in rects]
     assert joined.fault.tolist() == [fault for fault, rects in enumerate(lots) for _ in rects]
 

@@ -1,8 +1,7 @@
 """Space: the bounds, the grid of cells laid over them, and rectangles of cells.
 
-Owns the mapping from coordinates to cells and nothing else; it knows neither partitions
-nor executors. Columns count from ``min_x``, rows from ``min_y``. The paper draws row 0 at
-the top; the protocol never asks which way is up.
+Owns the mapping from coordinates to cells; knows neither partitions nor executors. Columns count
+from ``min_x``, rows from ``min_y``. The paper draws row 0 at the top; nothing depends on that.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from sparkswarm.compiled import FloatArray, IntArray, compiled
 from sparkswarm.errors import GeometryError
 
 NO_CELL = -1
-"""The cell of a point that has no place in the grid."""
+"""Column and row of a point without a cell."""
 
 MAX_CELLS = 2**31 - 1
 """Cells are numbered with 32-bit integers."""
 
 
 class Fault(IntEnum):
-    """Why a point or a query has no place in the grid (``NONE`` where it has one)."""
+    """Why a point or a query has no cell; ``NONE`` where it has one."""
 
     NONE = 0
     NAN = 1
@@ -37,7 +36,7 @@ class Fault(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The rectangle of space that is served, both edges included."""
+    """The rectangle of space that points and queries lie in, edges included."""
 
     min_x: float
     min_y: float
@@ -112,7 +111,7 @@ class CellRect(NamedTuple):
         return slice(self.row_start, self.row_stop), slice(self.col_start, self.col_stop)
 
     def contains(self, other: CellRect) -> bool:
-        """Whether every cell of ``other`` is one of ours."""
+        """Whether all cells of ``other`` are in this rectangle."""
         return (
             self.col_start <= other.col_start
             and self.row_start <= other.row_start
@@ -121,7 +120,7 @@ class CellRect(NamedTuple):
         )
 
     def intersection(self, other: CellRect) -> CellRect:
-        """Return the cells of both; a rectangle of area 0 where they share none."""
+        """Return the common cells; a rectangle of area 0 where there are none."""
         col_start = max(self.col_start, other.col_start)
         row_start = max(self.row_start, other.row_start)
         return CellRect(
@@ -132,20 +131,20 @@ class CellRect(NamedTuple):
         )
 
     def overlaps(self, other: CellRect) -> bool:
-        """Whether at least one cell belongs to both."""
+        """Whether there is a common cell."""
         return self.intersection(other).area > 0
 
     def split_rows(self, line: int) -> tuple[CellRect, CellRect]:
-        """Cut into the first ``line`` rows and the rest; neither side may be empty."""
+        """Split into the first ``line`` rows and the rest; neither may be empty."""
         if not 0 < line < self.rows:
-            raise GeometryError(f"cannot cut {self.rows} rows after row {line}")
+            raise GeometryError(f"cannot split {self.rows} rows after row {line}")
         cut = self.row_start + line
         return self._replace(row_stop=cut), self._replace(row_start=cut)
 
     def split_columns(self, line: int) -> tuple[CellRect, CellRect]:
-        """Cut into the first ``line`` columns and the rest; neither side may be empty."""
+        """Split into the first ``line`` columns and the rest; neither may be empty."""
         if not 0 < line < self.columns:
-            raise GeometryError(f"cannot cut {self.columns} columns after column {line}")
+            raise GeometryError(f"cannot split {self.columns} columns after column {line}")
         cut = self.col_start + line
         return self._replace(col_stop=cut), self._replace(col_start=cut)
 
@@ -153,7 +152,7 @@ class CellRect(NamedTuple):
 class QueryCells(NamedTuple):
     """The cells that each of n queries overlaps, clipped to the grid (stops excluded).
 
-    A query with a fault has an empty rectangle and belongs nowhere.
+    A query with a fault has an empty rectangle.
     """
 
     col_start: IntArray
@@ -163,7 +162,7 @@ class QueryCells(NamedTuple):
     fault: npt.NDArray[np.uint8]
 
     def rect(self, i: int) -> CellRect:
-        """Query ``i`` as one rectangle."""
+        """Return the cells of query ``i``."""
         return CellRect(
             int(self.col_start[i]),
             int(self.row_start[i]),
@@ -171,18 +170,18 @@ class QueryCells(NamedTuple):
             int(self.row_stop[i]),
         )
 
-    def take(self, which: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> QueryCells:
-        """Return the chosen queries, by index or by mask."""
+    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> QueryCells:
+        """Return the chosen queries, by position or by mask."""
         return QueryCells(
-            self.col_start[which],
-            self.row_start[which],
-            self.col_stop[which],
-            self.row_stop[which],
-            self.fault[which],
+            self.col_start[rows],
+            self.row_start[rows],
+            self.col_stop[rows],
+            self.row_stop[rows],
+            self.fault[rows],
         )
 
     def overlapping(self, cells: CellRect) -> npt.NDArray[np.bool_]:
-        """Say which queries overlap ``cells``."""
+        """Return which queries overlap ``cells``."""
         return (
             (self.col_start < cells.col_stop)
             & (self.row_start < cells.row_stop)
@@ -191,7 +190,7 @@ class QueryCells(NamedTuple):
         )
 
     def clipped_all(self, cells: CellRect) -> QueryCells:
-        """Return every query cut down to ``cells``, empty where nothing is left."""
+        """Return every query clipped to ``cells``; empty where it does not overlap them."""
         return QueryCells(
             np.maximum(self.col_start, np.int32(cells.col_start)),
             np.maximum(self.row_start, np.int32(cells.row_start)),
@@ -201,12 +200,12 @@ class QueryCells(NamedTuple):
         )
 
     def clipped(self, cells: CellRect) -> QueryCells:
-        """Return the queries that overlap ``cells``, each cut down to the part inside."""
+        """Return the queries that overlap ``cells``, clipped to them."""
         return self.take(self.overlapping(cells)).clipped_all(cells)
 
     @classmethod
-    def joined(cls, parts: list[QueryCells]) -> QueryCells:
-        """Put several lots of queries one after another."""
+    def concat(cls, parts: list[QueryCells]) -> QueryCells:
+        """Return the queries of all parts in order."""
         return cls(
             np.concatenate([part.col_start for part in parts]),
             np.concatenate([part.row_start for part in parts]),
@@ -217,7 +216,7 @@ class QueryCells(NamedTuple):
 
     @classmethod
     def of(cls, rects: list[CellRect]) -> QueryCells:
-        """Wrap ready rectangles of cells."""
+        """Return these rectangles as columns."""
         edges = np.array(rects, dtype=np.int32).reshape(len(rects), 4).T
         col_start, row_start, col_stop, row_stop = map(np.ascontiguousarray, edges)
         fault = np.zeros(len(rects), dtype=np.uint8)
@@ -225,7 +224,7 @@ class QueryCells(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """A grid as plain numbers: the form in which compiled kernels take it."""
+    """A grid as plain numbers, for compiled kernels."""
 
     min_x: float
     min_y: float
@@ -241,10 +240,10 @@ class Scale(NamedTuple):
 class Grid:
     """C1 columns by C2 rows of equal cells over the bounds (paper, "The Global Index").
 
-    The column of ``x`` is ``floor((x - min_x) * columns_per_unit)``, the last column taking
-    the far edge. The formula never decreases as ``x`` grows, rounding included, so a point
-    inside a query lies in a cell between the cells of the query's corners: routing queries
-    by the same formula can miss nothing.
+    The column of ``x`` is ``floor((x - min_x) * columns_per_unit)``; the far edge belongs to the
+    last column. The formula never decreases as ``x`` grows, rounding included, so a point in a
+    query lies in a cell between the cells of the query's corners: queries that are routed by the
+    same formula miss no point.
     """
 
     bounds: Bounds
@@ -280,7 +279,7 @@ class Grid:
         return CellRect(0, 0, self.columns, self.rows)
 
     def place_points(self, x: FloatArray, y: FloatArray) -> tuple[IntArray, IntArray]:
-        """Return the column and the row of every point, both ``NO_CELL`` where it has none."""
+        """Return the column and the row of every point; ``NO_CELL`` where it has no cell."""
         x, y = _coordinates("x", x), _coordinates("y", y)
         _same_length(x, y)
         return _place_points(x, y, self.scale)
@@ -288,7 +287,7 @@ class Grid:
     def point_faults(self, x: FloatArray, y: FloatArray) -> npt.NDArray[np.uint8]:
         """Return the :class:`Fault` of every point, ``NONE`` where it has a cell.
 
-        A point that is at once NaN in one coordinate and infinite in the other counts as NaN.
+        A point with one NaN and one infinite coordinate counts as NaN.
         """
         x, y = _coordinates("x", x), _coordinates("y", y)
         _same_length(x, y)
@@ -304,8 +303,8 @@ class Grid:
     ) -> QueryCells:
         """Return the cells of every query rectangle, edges included, clipped to the bounds.
 
-        The paper's ``mapQueryToIndex``. NaN, infinite and inverted rectangles, and those
-        that touch no point of the bounds, are flagged and get no cells.
+        The paper's ``mapQueryToIndex``. Rectangles that are NaN, infinite, inverted or outside
+        the bounds have a fault and no cells.
         """
         min_x, min_y = _coordinates("min_x", min_x), _coordinates("min_y", min_y)
         max_x, max_y = _coordinates("max_x", max_x), _coordinates("max_y", max_y)
@@ -314,7 +313,7 @@ class Grid:
 
     @property
     def scale(self) -> Scale:
-        """What the compiled kernels need to place a coordinate."""
+        """The grid for compiled kernels."""
         b = self.bounds
         return Scale(
             *(b.min_x, b.min_y, b.max_x, b.max_y),
@@ -354,7 +353,7 @@ _NAN, _INFINITE, _OUTSIDE, _INVERTED = (
 def place(x: float, y: float, scale: Scale) -> tuple[int, int]:
     """Return the (column, row) of one point, or (NO_CELL, NO_CELL).
 
-    The comparisons are false for NaN and for infinities, so neither needs a test of its own.
+    The comparisons are false for NaN and infinities, so these need no test of their own.
     """
     if x >= scale.min_x and x <= scale.max_x and y >= scale.min_y and y <= scale.max_y:
         column = int((x - scale.min_x) * scale.columns_per_unit)

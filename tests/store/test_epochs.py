@@ -40,7 +40,7 @@ def files(tmp_path: Path) -> Files:
 
 @pytest.fixture
 def epochs(files: Files) -> Epochs:
-    return Epochs(files, keep=3)
+    return Epochs(files, replayable=3)
 
 
 def all_files(files: Files) -> set[str]:

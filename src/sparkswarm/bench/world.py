@@ -118,7 +118,7 @@ class RoundWorld:
         if hotspot:
             extra = round(queries * hotspot.query_share / (1 - hotspot.query_share))
             hot = sample_cells(density, self._rng, extra, hotspot)
-            self._cells = QueryCells.joined([self._cells, hot])
+            self._cells = QueryCells.concat([self._cells, hot])
         self._hot_queries = np.arange(queries, queries + extra)
 
     def play(self) -> Played:

@@ -157,7 +157,7 @@ class Rebalanced(MixedLoad):
         for source in range(1, self._field.sources):
             some = self._field.sample[source].take(np.arange(self._registered[source]))
             parts.append(some.clipped(partition.cells))
-        return QueryCells.joined(parts)
+        return QueryCells.concat(parts)
 
     # -- messages --------------------------------------------------------------------------
 

@@ -1,1 +1,1 @@
-"""Rectangles to find: the range index and how points are matched with it."""
+"""The range index: finds the rectangles that contain a point."""

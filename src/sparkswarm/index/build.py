@@ -1,4 +1,7 @@
-"""Building the index of a partition's rectangles; see :mod:`sparkswarm.index.layout`."""
+"""Builds the index of a partition's rectangles; see :mod:`sparkswarm.index.layout`.
+
+Runs in tasks, once per partition and batch with changed queries; pure, so it may run again.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ from sparkswarm.index.layout import (
 from sparkswarm.index.levels import choose_levels
 
 _CROWDED = 32
-"""Slots of a sort with more than this are sorted by comparison."""
+"""Sort slots with more entries than this are sorted by comparison."""
 
 
 def build_index(
@@ -48,16 +51,16 @@ def build_index(
     Parameters
     ----------
     ids
-        The queries' numbers. The same number may come twice; it is then found twice.
+        Ids of the queries. An id that occurs twice is found twice.
     boxes
-        Of shape (n, 4): min_x, min_y, max_x, max_y. They may stick out of the region, lie
-        beyond it, or be infinite. One with a NaN, or with min above max, contains nothing.
+        Of shape (n, 4): min_x, min_y, max_x, max_y. They may extend beyond the region, be outside
+        of it, or be infinite. One with a NaN, or with min above max, contains nothing.
     expires
-        For each query the time, in microseconds, from which on it matches no more; None or
-        an empty array where all stay for ever.
+        Expiry of each query in microseconds: it matches points before. None or an empty array
+        where no query expires.
     region
-        min_x, min_y, max_x, max_y, finite. Points anywhere get right answers; points in the
-        region get them fast.
+        min_x, min_y, max_x, max_y, finite. Points anywhere are matched correctly, points in the
+        region fast.
     """
     ids = np.ascontiguousarray(ids, dtype=np.int64)
     boxes = np.ascontiguousarray(boxes, dtype=np.float64).reshape(-1, 4)
@@ -72,20 +75,20 @@ def build_index(
         raise GeometryError(f"a region needs finite min_x, min_y, max_x, max_y, got {region}")
     edges = np.array((min_x, min_y, max_x, max_y))
     level, levels = choose_levels(boxes, edges)
-    order, sorted_boxes, level = _in_own_order(boxes, level, levels, edges)
-    starts, sectioned, which = _count_entries(sorted_boxes, level, levels, edges)
-    entries = _fill(sorted_boxes, level, levels, edges, starts, which, sectioned)
+    order, sorted_boxes, level = _sort_by_bucket(boxes, level, levels, edges)
+    starts, sectioned, section_number = _count_entries(sorted_boxes, level, levels, edges)
+    entries = _fill(sorted_boxes, level, levels, edges, starts, section_number, sectioned)
     ids, expires = ids[order], expires[order] if len(expires) else expires
     return frozen(RangeIndex(ids, sorted_boxes, expires, edges[:2].copy(), levels, starts, entries))
 
 
 @compiled
-def _in_own_order(
+def _sort_by_bucket(
     boxes: FloatArray, level: IntArray, levels: FloatArray, region: FloatArray
 ) -> tuple[IntArray, FloatArray, IntArray]:
-    """Sort rectangles by the bucket of their lower left corner, those without one last.
+    """Sort rectangles by the bucket of their lower left corner; empty rectangles come last.
 
-    Return the order, and rectangles and levels in it.
+    Return the order, and the rectangles and levels in this order.
     """
     n = len(boxes)
     buckets = _buckets(levels)
@@ -128,7 +131,7 @@ def _buckets(levels: FloatArray) -> int:
 def _cells(
     box: FloatArray, v: FloatArray, region: FloatArray
 ) -> tuple[int, int, int, int, int, int, int]:
-    """Return first and last column and row, and columns, first bucket and shift."""
+    """Return left, low, right, high of a box in cells, and columns, first bucket, shift."""
     columns, rows = int(v[COLUMNS]), int(v[ROWS])
     return (
         place_of(box[0], region[0], v[SCALE_X], columns),
@@ -145,7 +148,7 @@ def _cells(
 def _seen_before(
     left: int, low: int, right: int, column: int, row: int, columns: int, first: int, shift: int
 ) -> bool:
-    """Whether an earlier cell of the same rectangle has the same bucket of a hash table."""
+    """Whether an earlier cell of the same rectangle is in the same bucket of a hash table."""
     bucket = bucket_of_cell(column, row, columns, first, shift)
     for r in range(low, row + 1):
         for c in range(left, right + 1):
@@ -158,9 +161,9 @@ def _seen_before(
 
 @compiled
 def _section_of(column: int, row: int, left: int, low: int, right: int, high: int) -> int:
-    """Return the section in a cell for a rectangle that touches these."""
+    """Return the section of a cell for a rectangle that spans these cells."""
     if left == right or low == high:
-        # The cell has both edges of one axis.
+        # Both edges of one axis are in the cell.
         return OTHER
     if column == left:
         return MIN_X_MIN_Y if row == low else (MIN_X_MAX_Y if row == high else MIN_X)
@@ -173,9 +176,9 @@ def _section_of(column: int, row: int, left: int, low: int, right: int, high: in
 def _count_entries(
     boxes: FloatArray, level: IntArray, levels: FloatArray, region: FloatArray
 ) -> tuple[IntArray, int, IntArray]:
-    """Return ``starts``, the number of cells in sections, and their numbers by bucket.
+    """Return ``starts``, the number of buckets with sections, and their numbers by bucket.
 
-    The last is -1 for a bucket that is listed plainly.
+    The number is -1 for a bucket without sections.
     """
     buckets = _buckets(levels)
     starts = np.zeros(buckets + 1, np.int32)
@@ -188,7 +191,7 @@ def _count_entries(
                 if shift and _seen_before(left, low, right, column, row, columns, first, shift):
                     continue
                 starts[bucket_of_cell(column, row, columns, first, shift)] += 1
-    which = np.full(buckets, -1, np.int32)
+    section_number = np.full(buckets, -1, np.int32)
     sectioned = 0
     total = 0
     for k in range(len(levels)):
@@ -197,12 +200,12 @@ def _count_entries(
             length = starts[b]
             if length >= SECTIONED and levels[k, SHIFT] == 0.0:
                 length += HEADER
-                which[b] = sectioned
+                section_number[b] = sectioned
                 sectioned += 1
             starts[b] = total
             total += length
     starts[buckets] = total
-    return starts, sectioned, which
+    return starts, sectioned, section_number
 
 
 @compiled
@@ -212,7 +215,7 @@ def _fill(
     levels: FloatArray,
     region: FloatArray,
     starts: IntArray,
-    which: IntArray,
+    section_number: IntArray,
     sectioned: int,
 ) -> IntArray:
     """Return ``entries``."""
@@ -228,7 +231,7 @@ def _fill(
             for row in range(low, high + 1):
                 for column in range(left, right + 1):
                     b = bucket_of_cell(column, row, columns, first, shift)
-                    cell = which[b]
+                    cell = section_number[b]
                     if cell >= 0:
                         section = _section_of(column, row, left, low, right, high)
                         if writing:
@@ -244,20 +247,20 @@ def _fill(
         if sectioned == 0:
             return entries
         if not writing:
-            for b in range(len(which)):
-                if which[b] >= 0:
+            for b in range(len(section_number)):
+                if section_number[b] >= 0:
                     end = HEADER
                     for section in range(SECTIONS):
-                        end += ends[which[b], section]
-                        ends[which[b], section] = starts[b] + end
+                        end += ends[section_number[b], section]
+                        ends[section_number[b], section] = starts[b] + end
                         if section < HEADER:
                             entries[starts[b] + section] = end
     keys = np.empty(1024)
     sorted_keys = np.empty(1024)
     sorted_entries = np.empty(1024, np.int32)
     counts = np.empty(1025, np.int32)
-    for b in range(len(which)):
-        if which[b] < 0:
+    for b in range(len(section_number)):
+        if section_number[b] < 0:
             continue
         for section in range(OTHER):
             if section == THROUGH:
@@ -272,7 +275,7 @@ def _fill(
             edge = _edge_of(section)
             for j in range(len(found)):
                 keys[j] = boxes[found[j], edge]
-            _sort_falling(keys, found, sorted_keys, sorted_entries, counts)
+            _sort_descending(keys, found, sorted_keys, sorted_entries, counts)
     return entries
 
 
@@ -292,18 +295,17 @@ def _slot(below: float, scale: float) -> int:
 
 
 @compiled
-def _sort_falling(
+def _sort_descending(
     keys: FloatArray,
     entries: IntArray,
     sorted_keys: FloatArray,
     sorted_entries: IntArray,
     counts: IntArray,
 ) -> None:
-    """Sort entries by their keys, the largest first; the other arrays are room to work in.
+    """Sort entries by their keys, the largest first; the other arrays are buffers.
 
-    Entries are dealt to as many slots as there are entries, evenly from the largest key to
-    the smallest, and slots are sorted one by one: linear time unless nearly all are crowded
-    in a few slots.
+    Entries are distributed to as many slots as there are entries, evenly from the largest key to
+    the smallest, and each slot is sorted: linear time unless most entries are in a few slots.
     """
     n = len(entries)
     if n < 2:

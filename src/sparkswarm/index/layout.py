@@ -1,18 +1,18 @@
-"""Continuous range queries of one partition: an index of rectangles, and points against it.
+"""Layout of the range index: the arrays in which rectangles can be found by point.
 
-Owns how a partition's rectangles are laid out in memory and how points find those that
-contain them; it knows neither the protocol nor Spark. A point matches a rectangle when
-``min_x <= x <= max_x`` and ``min_y <= y <= max_y``, compared exactly in 64-bit floats.
+Owns the arrays and the formula from coordinates to cells; knows neither the protocol nor Spark. A
+point matches a rectangle when ``min_x <= x <= max_x`` and ``min_y <= y <= max_y``, compared exactly
+in 64-bit floats.
 
-A rectangle lives on the **level** of its width and height: those of one level differ by less
-than two in either, and the level's cells are about half as wide and high as the largest, so
-a rectangle touches some 2 to 9 cells whatever its shape. A cell lists the rectangles that
-touch it. Cells are found by a formula that never decreases as a coordinate grows, so a point
-in a cell strictly between those of a rectangle's two edges is strictly between the edges: a
-rectangle that only passes through a cell needs no comparison at all there. A cell with many
-rectangles lists them in ten **sections** by which of their edges lie in the cell; a section
-with one edge is sorted by it, so that a binary search finds the end of the matches, and only
-corners are compared one by one. See :class:`RangeIndex` for the layout.
+Rectangles are grouped into **levels** by width and height: those of one level differ by less than a
+factor of two in either, and the level's cells are about half as wide and high as the largest, so a
+rectangle overlaps 2 to 9 cells whatever its shape. A cell lists the rectangles that overlap it. The
+formula from a coordinate to its cell never decreases as the coordinate grows, so a point in a cell
+strictly between those of a rectangle's two edges is strictly between the edges: a rectangle without
+an edge in a cell needs no comparison there. A cell with many rectangles lists them in ten
+**sections** by which of their edges are in the cell. A section with one edge is sorted by it, so
+that a binary search finds the end of the matches, and only corners are compared one by one. See
+:class:`RangeIndex` for the arrays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from sparkswarm.compiled import FloatArray, IntArray, LongArray, compiled
 
 NEVER = 2**63 - 1
-"""The expiry of a query that stays."""
+"""Expiry of a query that does not expire."""
 
 # Columns of RangeIndex.levels.
 SCALE_X = 0  # cells per unit of x
@@ -39,11 +39,11 @@ LEVEL_FIELDS = 6
 SECTIONED = 128
 """A cell with at least this many rectangles lists them in sections."""
 HEADER = 9
-"""Numbers at the head of a cell in sections: where each section but the last ends."""
+"""Length of the header of a cell with sections: the end of each section but the last."""
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 
-# The sections, by the edges that lie in the cell. The first three have their matches next to
-# each other, and so have the two after them.
+# The sections, by the edges that are in the cell. The matches of the first three are contiguous,
+# and so are those of the next two.
 MIN_X = 0
 THROUGH = 1
 MAX_X = 2
@@ -58,17 +58,17 @@ SECTIONS = 10
 
 
 class RangeIndex(NamedTuple):
-    """Rectangles, laid out to be found; plain arrays that may be stored and mapped.
+    """Rectangles that can be found by point; plain arrays that can be stored and mapped.
 
-    ``starts[b]`` to ``starts[b + 1]`` is the stretch of ``entries`` that bucket ``b`` has. An
-    entry is a position in ``ids`` and ``boxes``. A level has a bucket for each cell, row by
-    row, or where it would have too many cells a hash table of them, in which cells may share
-    a bucket: what is found there is compared in full. Elsewhere a stretch of at least
-    ``SECTIONED`` numbers begins with the ends of its sections, counted from its start.
+    Bucket ``b`` is ``entries[starts[b] : starts[b + 1]]``. An entry is a position in ``ids`` and
+    ``boxes``. A level has a bucket for each cell, row by row; a level with too many cells has a
+    hash table instead, in which cells may share a bucket, and whose entries are all compared in
+    full. Outside hash tables, a bucket of at least ``SECTIONED`` numbers begins with the ends of
+    its sections, counted from its start.
     """
 
     ids: LongArray
-    """Of shape (n,): the queries' numbers, by level and within it by place."""
+    """Of shape (n,): the ids of the queries, by level and within it by cell."""
     boxes: FloatArray
     """Of shape (n, 4): min_x, min_y, max_x, max_y, not clipped."""
     expires: LongArray
@@ -76,8 +76,8 @@ class RangeIndex(NamedTuple):
     origin: FloatArray
     """Of shape (2,): the region's min_x and min_y."""
     levels: FloatArray
-    """Of shape (levels, 6): cells per unit of x and of y, columns, rows, the first bucket,
-    and by how much the hash is shifted (0 where there is none)."""
+    """Of shape (levels, 6): cells per unit of x and of y, columns, rows, first bucket, and the
+    shift of the hash (0 where there is no hash table)."""
     starts: IntArray
     """Of shape (buckets + 1,)."""
     entries: IntArray
@@ -90,12 +90,12 @@ class RangeIndex(NamedTuple):
 
 
 def frozen(index: RangeIndex) -> RangeIndex:
-    """Return the index with arrays of the one kind that the kernel is compiled for."""
+    """Return the index with arrays of the type that the kernel is compiled for."""
     return RangeIndex(*(readonly(array, array.dtype) for array in index))
 
 
 def readonly(array: npt.ArrayLike, dtype: npt.DTypeLike) -> Any:
-    """Return a contiguous view that cannot be written: one kind of array, one compilation."""
+    """Return a contiguous read-only view: one type of array, one compilation."""
     plain = np.require(array, dtype, ["C", "A"])
     if plain.flags.writeable or type(plain) is not np.ndarray:
         plain = plain.view(np.ndarray)
@@ -105,7 +105,7 @@ def readonly(array: npt.ArrayLike, dtype: npt.DTypeLike) -> Any:
 
 @compiled
 def place_of(value: float, low: float, scale: float, number: int) -> int:
-    """Return the cell of a coordinate: never less for a larger one, 0 for NaN."""
+    """Return the cell of a coordinate; it never decreases with the coordinate, and is 0 for NaN."""
     at = (value - low) * scale
     if not at > 0.0:
         return 0

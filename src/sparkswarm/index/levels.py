@@ -1,4 +1,4 @@
-"""Choosing the levels of an index of rectangles; see :mod:`sparkswarm.index.layout`."""
+"""Chooses the levels of an index of rectangles; see :mod:`sparkswarm.index.layout`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from sparkswarm.compiled import FloatArray, IntArray, compiled
 from sparkswarm.index.layout import COLUMNS, FIRST, LEVEL_FIELDS, ROWS, SCALE_X, SCALE_Y, SHIFT
 
 _CELLS_A_SIDE = 2.0 * (1.0 - 2.0**-20)
-"""Cells that the widest rectangle of a level spans, a little below 2 for rounding's sake, so
-that none touches more than three."""
+"""Cells that the widest rectangle of a level spans; a little below 2 because of rounding, so that
+none overlaps more than three."""
 _MAX_COLUMNS = 1 << 24
-"""Columns, and rows, of the finest level: rounding must stay far below a cell."""
+"""Columns and rows of the finest level at most: rounding errors stay far below a cell."""
 _CLASSES = 25
-"""Classes of width, each half of the one before; the last has all that is smaller still."""
+"""Classes of width, each half as wide as the one before; the last has all that is smaller."""
 _CELLS_A_QUERY = 8
-"""A level with more cells than this for each of its rectangles keeps them in a hash table, of
-half as many buckets or more."""
+"""A level with more cells per rectangle than this has a hash table, with at least half as many
+buckets per rectangle."""
 _FOLD = 16
-"""A level with this many times fewer rectangles than a coarser one is folded into it."""
+"""A level with this many times fewer rectangles than a coarser one is merged into it."""
 
 
 @compiled
 def _class_of(extent: float, whole: float) -> int:
-    """Return how often the whole can be halved and still be at least the extent."""
+    """Return how often ``whole`` can be halved and still be at least ``extent``."""
     number = 0
     half = whole * 0.5
     while number < _CLASSES - 1 and extent <= half:
@@ -49,7 +49,7 @@ def _scale(widest: float, whole: float) -> tuple[float, int]:
 
 @compiled
 def choose_levels(boxes: FloatArray, region: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return the level of every rectangle and what is to be known of each level."""
+    """Return the level of every rectangle, and :attr:`RangeIndex.levels`."""
     n = len(boxes)
     whole_x, whole_y = region[2] - region[0], region[3] - region[1]
     classes = np.empty(n, np.int32)
@@ -60,7 +60,7 @@ def choose_levels(boxes: FloatArray, region: FloatArray) -> tuple[IntArray, Floa
         classes[i] = -1
         if not (box[0] <= box[2] and box[1] <= box[3]):
             continue
-        # Only the part in the region counts.
+        # Only the part in the region matters.
         width = min(max(box[2], region[0]), region[2]) - min(max(box[0], region[0]), region[2])
         height = min(max(box[3], region[1]), region[3]) - min(max(box[1], region[1]), region[3])
         at = _class_of(width, whole_x) * _CLASSES + _class_of(height, whole_y)
@@ -68,7 +68,7 @@ def choose_levels(boxes: FloatArray, region: FloatArray) -> tuple[IntArray, Floa
         number[at] += 1
         widest[at, 0] = max(widest[at, 0], width)
         widest[at, 1] = max(widest[at, 1], height)
-    # Fold a rare class into the finest of the coarser ones that have many more.
+    # Merge a rare class into the finest of the coarser classes that have many more rectangles.
     home = np.arange(_CLASSES * _CLASSES)
     for at in range(_CLASSES * _CLASSES):
         if number[at] == 0:

@@ -209,10 +209,10 @@ def _find_bucket(x: float, y: float, origin: FloatArray, levels: FloatArray, lev
 
 
 @compiled
-def _falls_to(
+def _first_at_most(
     entries: IntArray, boxes: FloatArray, edge: int, start: int, stop: int, value: float
 ) -> int:
-    """Return where edges that fall from start to stop are first at most the value."""
+    """Return the first of descending edges, from start to stop, that is at most the value."""
     length = stop - start
     while length > 0:
         half = (length + 1) >> 1
@@ -224,10 +224,10 @@ def _falls_to(
 
 
 @compiled
-def _falls_below(
+def _first_below(
     entries: IntArray, boxes: FloatArray, edge: int, start: int, stop: int, value: float
 ) -> int:
-    """Return where edges that fall from start to stop are first less than the value."""
+    """Return the first of descending edges, from start to stop, that is below the value."""
     length = stop - start
     while length > 0:
         half = (length + 1) >> 1
@@ -252,25 +252,25 @@ def _copy(entries: IntArray, start: int, stop: int, out: IntArray, n: int) -> in
 def _find_in_sections(
     x: float, y: float, entries: IntArray, boxes: FloatArray, begin: int, out: IntArray, n: int
 ) -> tuple[int, int]:
-    """Write the positions of a sectioned cell's rectangles around a point, but for the last.
+    """Write the matches of a bucket's sections, all but the last section.
 
-    Return where they end and how many entries were looked at.
+    Return the end of the positions written, and the number of entries compared.
     """
     ends = entries[begin : begin + HEADER]
     before = n
-    start = _falls_to(entries, boxes, 0, begin + HEADER, begin + ends[MIN_X], x)
-    stop = _falls_below(entries, boxes, 2, begin + ends[THROUGH], begin + ends[MAX_X], x)
+    start = _first_at_most(entries, boxes, 0, begin + HEADER, begin + ends[MIN_X], x)
+    stop = _first_below(entries, boxes, 2, begin + ends[THROUGH], begin + ends[MAX_X], x)
     n = _copy(entries, start, stop, out, n)
-    start = _falls_to(entries, boxes, 1, begin + ends[MAX_X], begin + ends[MIN_Y], y)
-    stop = _falls_below(entries, boxes, 3, begin + ends[MIN_Y], begin + ends[MAX_Y], y)
+    start = _first_at_most(entries, boxes, 1, begin + ends[MAX_X], begin + ends[MIN_Y], y)
+    stop = _first_below(entries, boxes, 3, begin + ends[MIN_Y], begin + ends[MAX_Y], y)
     n = _copy(entries, start, stop, out, n)
     looked = n - before
     for section in range(MIN_X_MIN_Y, OTHER):
         start, stop = begin + ends[section - 1], begin + ends[section]
         if section <= MIN_X_MAX_Y:
-            start = _falls_to(entries, boxes, 0, start, stop, x)
+            start = _first_at_most(entries, boxes, 0, start, stop, x)
         else:
-            stop = _falls_below(entries, boxes, 2, start, stop, x)
+            stop = _first_below(entries, boxes, 2, start, stop, x)
         looked += stop - start
         if section in (MIN_X_MIN_Y, MAX_X_MIN_Y):
             for entry in entries[start:stop]:

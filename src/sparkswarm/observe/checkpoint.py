@@ -309,7 +309,7 @@ def explain_checkpoint(folder: str, verify: bool = False) -> CheckpointReport:
 def _read(folder: str, verify: bool) -> CheckpointReport:
     root = str(local_path(folder) or folder.rstrip("/"))
     files = Files(f"{root}/swarm")
-    epochs = Epochs(files, keep=0)
+    epochs = Epochs(files, replayable=0)
     if epochs.run_fact("format") is None:
         raise StoreError(_no_checkpoint(root))
     epochs.check_run({})  # rejects another format

@@ -1,1 +1,1 @@
-"""What must survive: queries in segments, which of them count, and what fixed each batch."""
+"""Every file of a checkpoint: formats, segments, blocks, manifests, epochs and commits."""

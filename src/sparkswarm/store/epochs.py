@@ -92,20 +92,20 @@ class Epochs:
     Parameters
     ----------
     files
-        Where they are.
-    keep
-        How many batches can be run again; what only older ones need is deleted.
+        The checkpoint.
+    replayable
+        Number of past batches that can run again; files that only older ones need are deleted.
     """
 
-    def __init__(self, files: Files, keep: int) -> None:
+    def __init__(self, files: Files, replayable: int) -> None:
         self._files = files
-        self._keep = keep
+        self._replayable = replayable
         self._written: dict[str, Plan | Manifest] = {}
 
     # -- the run ---------------------------------------------------------------------------
 
     def check_run(self, facts: dict[str, Any]) -> None:
-        """Write down what must not change during a run, or compare it with what was written."""
+        """Record what must not change during a run, or compare it with the record."""
         found = self._read("run.json")
         if found is None:
             self._write("run.json", {"format": FORMAT, **facts})
@@ -124,18 +124,18 @@ class Epochs:
                 )
 
     def run_fact(self, name: str) -> Any:
-        """Return something that was written about the run; None if there is no run yet."""
+        """Return a fact that :meth:`check_run` recorded; None if there is no run yet."""
         return (self._read("run.json") or {}).get(name)
 
     # -- the records -----------------------------------------------------------------------
 
     def last_commit(self) -> Commit | None:
-        """Return what the last batch left; None if there is no run yet."""
+        """Return the commit of the last batch; None if there is no run yet."""
         names = self._records(Folder.COMMITS)
         return self.commit_of(_number(names[-1])) if names else None
 
     def commit_of(self, batch: int) -> Commit | None:
-        """Return what a batch left; None if that is not known."""
+        """Return the commit of a batch; None if there is none."""
         found = self._read(_name(Folder.COMMITS, batch))
         if found is None:
             return None
@@ -149,7 +149,7 @@ class Epochs:
         )
 
     def epoch_of(self, batch: int) -> Epoch | None:
-        """Return what fixed a batch; None if it has never begun."""
+        """Return the epoch of a batch; None if it has never begun."""
         found = self._read(_name(Folder.EPOCHS, batch))
         if found is None:
             return None
@@ -178,15 +178,15 @@ class Epochs:
         self._write(_name(Folder.COMMITS, commit.batch), record)
 
     def collect_garbage(self) -> int:
-        """Delete all that no batch which can run again needs; return how many files.
+        """Delete the files that no replayable batch needs; return their number.
 
-        Only between batches: files of a batch that is running are named by nobody yet.
+        Only between batches: no record refers yet to the files of a running batch.
         """
         commits, epochs = self._records(Folder.COMMITS), self._records(Folder.EPOCHS)
         last = _number(commits[-1]) if commits else INITIAL
-        # To run again a batch needs its epoch, and the commit of the batch before.
-        old = [name for name in epochs if _number(name) <= last - self._keep]
-        old += [name for name in commits if _number(name) < last - self._keep]
+        # To run again, a batch needs its epoch and the commit of the batch before.
+        old = [name for name in epochs if _number(name) <= last - self._replayable]
+        old += [name for name in commits if _number(name) < last - self._replayable]
         needed: set[str] = set()
         for name in {*commits, *epochs} - set(old):
             record = self._read(name) or {}
@@ -202,16 +202,16 @@ class Epochs:
     # -- files -----------------------------------------------------------------------------
 
     def _records(self, folder: str) -> list[str]:
-        """Return the names of epochs or of commits, in order; nothing else that may lie there."""
+        """Return the names of epochs or commits in order, without other files in the folder."""
         return [name for name in self._files.list(folder) if _RECORD.fullmatch(name)]
 
     def _stored(self, plan: Plan, manifest: Manifest) -> dict[str, int]:
-        """Write plan and manifest unless they are the last written; return their numbers."""
-        things: dict[str, Plan | Manifest] = {Folder.PLANS: plan, Folder.MANIFESTS: manifest}
-        for folder, thing in things.items():
-            if self._written.get(folder) != thing:
-                self._write(_numbered(folder, thing.version), thing.to_json())
-                self._written[folder] = thing
+        """Write plan and manifest unless they are the last written; return their versions."""
+        records: dict[str, Plan | Manifest] = {Folder.PLANS: plan, Folder.MANIFESTS: manifest}
+        for folder, record in records.items():
+            if self._written.get(folder) != record:
+                self._write(_numbered(folder, record.version), record.to_json())
+                self._written[folder] = record
         return {"plan": plan.version, "manifest": manifest.version}
 
     def _named(self, record: dict[str, Any]) -> tuple[Plan, Manifest]:
@@ -266,7 +266,7 @@ def _numbered(folder: str, number: int) -> str:
 
 
 def _name(folder: str, batch: int) -> str:
-    # One more than the batch, so that the commit before all is 0 and names sort as numbers.
+    # One more than the batch: the initial commit has number 0, and names sort as numbers.
     return _numbered(folder, batch + 1)
 
 

@@ -1,8 +1,8 @@
 """The ledger: which queries are registered, and where, by id.
 
-Owns the answer to "is this id registered, and which rectangle must be taken out?" for one
-bucket of ids. An operation that unregisters or moves a query says nothing about where the
-query was; the ledger knows, so only the partitions that hold the query hear of it.
+Owns one bucket of ids: which are registered, and with which rectangles. An operation that
+unregisters or moves a query does not tell where the query was; the ledger does, so only the
+partitions that hold the query are changed.
 
 It keeps no attributes of queries: an operation that registers or updates one brings them.
 
@@ -41,7 +41,7 @@ class LedgerFault(IntEnum):
 
 
 class Bucket(NamedTuple):
-    """Part of a ledger: queries sorted by id, and which of them are registered."""
+    """A base or a delta of one bucket: queries sorted by id, and which are registered."""
 
     queries: Queries
     registered: ByteArray
@@ -71,11 +71,11 @@ class LedgerUpdate(NamedTuple):
     Attributes
     ----------
     fault
-        For each operation, a :class:`LedgerFault`.
+        A :class:`LedgerFault` of each operation.
     removed
-        Queries, as they were, to take out of their partitions.
+        Queries to remove from their partitions, as they were registered.
     added
-        Queries to put into their partitions.
+        Queries to add to their partitions.
     base, delta
         The new bucket; ``base`` is None where it is unchanged.
     """
@@ -94,7 +94,7 @@ def apply_operations(
 
     Registering what is registered, and updating or unregistering what is not, is rejected.
     A query that expired at ``now`` or before is not registered any more. One that expired
-    before ``purge_before`` is forgotten when the base is next written.
+    before ``purge_before`` is purged when the base is next written.
     """
     order = np.lexsort((operations.order, operations.queries.ids))
     ids, first = np.unique(operations.queries.ids[order], return_index=True)
@@ -105,7 +105,7 @@ def apply_operations(
     added = operations.queries.take(last[last >= 0])
     removed = old.take(changed & present)
 
-    # Forgotten ids stay in the delta as such only while the base still has them.
+    # Ids that were unregistered stay in the delta only while the base still has them.
     kept = np.isin(delta.queries.ids, ids[changed], invert=True)
     gone = ids[(last == _UNREGISTERED) & in_base]
     blank = Queries(gone, np.zeros((len(gone), 4)), np.full(len(gone), NEVER))
@@ -121,7 +121,7 @@ def apply_operations(
 
 
 def _looked_up(base: Bucket, delta: Bucket, ids: LongArray) -> tuple[Queries, BoolArray, BoolArray]:
-    """Return what is known of ``ids``, whether each is there, and whether the base has it."""
+    """Return the queries of ``ids``, whether each is registered, and whether the base has it."""
     old = Queries(ids, np.zeros((len(ids), 4)), np.full(len(ids), NEVER))
     present = np.zeros(len(ids), dtype=bool)
     in_base = positions_of(ids, base.queries.ids)
@@ -155,7 +155,7 @@ _DUPLICATE, _UNKNOWN = int(LedgerFault.DUPLICATE), int(LedgerFault.UNKNOWN)
 def _settle(
     order: LongArray, starts: LongArray, op: npt.NDArray[np.int8], alive: BoolArray
 ) -> tuple[ByteArray, LongArray]:
-    """Return each operation's fault, and for each id the operation that prevails."""
+    """Return the fault of each operation, and for each id the last operation that counts."""
     fault = np.zeros(len(order), dtype=np.uint8)
     last = np.full(len(alive), _UNCHANGED, dtype=np.int64)
     for i in range(len(alive)):

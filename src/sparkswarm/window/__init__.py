@@ -1,1 +1,1 @@
-"""Which recent points count."""
+"""Which recent points snapshot queries see, and when their blocks are joined."""

@@ -1,4 +1,4 @@
-"""Durations as people write them: ``90 s``, ``5 minutes``, ``1 day 12 hours``."""
+"""Durations as text: ``90 s``, ``5 minutes``, ``1 day 12 hours``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import re
 from sparkswarm.errors import InputError
 
 LONGEST = 2**53
-"""No duration is longer: 285 years of microseconds. Sums of a time and a duration then stay
-within 64 bits."""
+"""Longest duration, 285 years in microseconds: sums of a time and a duration fit 64 bits."""
 
 _MICROSECONDS = {
     ("us", "microsecond"): 1,
@@ -30,17 +29,17 @@ _TERMS = re.compile(f"(?:{_TERM.pattern})+", re.ASCII)
 def microseconds(text: str, least: int = 1) -> int:
     """Return a duration in microseconds.
 
-    It is one whole number with its unit, or several. A month and a year have no fixed length
-    and are no units.
+    The text is one or more whole numbers with units. Months and years have no fixed length and
+    are not supported.
 
     Raises
     ------
     InputError
-        If it is not written so, is shorter than ``least``, which is 0 or 1, or is longer than
-        :data:`LONGEST`.
+        If the text is malformed, or the duration is shorter than ``least`` (0 or 1) or longer
+        than :data:`LONGEST`.
     """
     lowered = text.lower()
-    # The length first: to see that a very long text does not match takes very long.
+    # The length first: it takes very long to see that a very long text does not match.
     matches = len(text) <= _LONGEST_TEXT and _TERMS.fullmatch(lowered)
     terms = _TERM.findall(lowered) if matches else []
     if not terms or any(unit not in _UNITS for _, unit in terms):

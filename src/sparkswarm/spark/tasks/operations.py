@@ -37,14 +37,14 @@ from sparkswarm.store.files import FileRef, Folder
 from sparkswarm.store.ledger import Bucket, LedgerFault, apply_operations, bucket_of
 from sparkswarm.store.manifest import SegmentFiles, SegmentRef, StateRef
 from sparkswarm.store.quarantine import (
-    BACKWARDS,
     DUPLICATE_ID,
     FAULT_REASONS,
     NO_SINK,
-    NOTHING_KEPT,
+    NO_WINDOW,
     NULL_ID,
     NULL_VALUE,
     QUERY,
+    SINCE_AFTER_UNTIL,
     UNKNOWN_ID,
     UNKNOWN_OP,
     Quarantine,
@@ -113,12 +113,12 @@ def check_operations(
         rows.num_rows,
         [
             (~is_snapshot & (op < 0), UNKNOWN_OP),
-            (is_snapshot & (ctx.input.window is None), NOTHING_KEPT),
+            (is_snapshot & (ctx.input.window is None), NO_WINDOW),
             (is_snapshot & (OutputKind.ANSWERS not in ctx.input.outputs), NO_SINK),
             (null_id, NULL_ID),
             (has_box & null_value, NULL_VALUE),
             *((has_box & (cells.fault == f), FAULT_REASONS[f]) for f in Fault if f),
-            (is_snapshot & _since_after_until(rows), BACKWARDS),
+            (is_snapshot & _since_after_until(rows), SINCE_AFTER_UNTIL),
         ],
     )
     application = ctx.input.application
