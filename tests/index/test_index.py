@@ -207,7 +207,7 @@ def test_nothing_at_all() -> None:
         assert found.positions.dtype == np.int32
 
 
-# -- the dead, the new and the expired ---------------------------------------------------------
+# -- removed, added and expired queries-------------------------------------------------------
 
 
 def crowd(n: int, seed: int) -> Floats:
@@ -216,7 +216,7 @@ def crowd(n: int, seed: int) -> Floats:
 
 
 @pytest.mark.parametrize("n", [0, 5, 2000])
-def test_dead_and_delta_and_expiry(n: int) -> None:
+def test_removed_and_delta_and_expiry(n: int) -> None:
     rng = np.random.default_rng(n)
     old, new = crowd(n, 1), crowd(n // 3, 2)
     old_ids, new_ids = numbered(len(old)), numbered(len(new), 10**12)
@@ -224,14 +224,14 @@ def test_dead_and_delta_and_expiry(n: int) -> None:
     new_expires = rng.choice([7, 9], len(new))
     base = build_index(old_ids, old, old_expires, UNIT)
     delta = build_index(new_ids, new, new_expires, UNIT)
-    dead = rng.integers(0, 2, len(old)).astype(np.uint8)
-    gone = set(base.ids[dead.astype(bool)].tolist())
+    removed = rng.integers(0, 2, len(old)).astype(np.uint8)
+    gone = set(base.ids[removed.astype(bool)].tolist())
     x, y, time = rng.random(300), rng.random(300), rng.integers(0, 12, 300)
-    which = rng.permutation(300)[:280]
-    by_time = by_point(match(x, y, time, which, base, dead, delta, now=NEVER), base, delta)
-    by_now = by_point(match(x, y, None, which, base, dead, delta, now=7), base, delta)
-    assert set(by_time) == set(by_now) == set(which.tolist())
-    for i in which.tolist():
+    rows = rng.permutation(300)[:280]
+    by_time = by_point(match(x, y, time, rows, base, removed, delta, now=NEVER), base, delta)
+    by_now = by_point(match(x, y, None, rows, base, removed, delta, now=7), base, delta)
+    assert set(by_time) == set(by_now) == set(rows.tolist())
+    for i in rows.tolist():
         for found, at in ((by_time[i], time[i]), (by_now[i], 7)):
             here = contains(old, x[i], y[i]) & (at < old_expires)
             there = contains(new, x[i], y[i]) & (at < new_expires)
@@ -247,8 +247,8 @@ def test_expiry_in_one_index_alone() -> None:
     for base, delta in ((lasting, fleeting), (fleeting, lasting)):
         found = match(x, x, times, np.arange(2), base, None, delta)
         assert by_point(found, base, delta) == {0: [1, 2], 1: [1]}
-    nothing_died = np.zeros(1, np.uint8)
-    assert by_point(match(x, x, None, np.array([1]), lasting, nothing_died), lasting) == {1: [1]}
+    none_removed = np.zeros(1, np.uint8)
+    assert by_point(match(x, x, None, np.array([1]), lasting, none_removed), lasting) == {1: [1]}
 
 
 def test_ids_are_not_confused_with_positions() -> None:
@@ -281,11 +281,11 @@ def test_one_kind_of_array_is_one_compilation() -> None:
 
     index = build_index(numbered(50), crowd(50, 1), None, UNIT)
     writable = RangeIndex(*(array.copy() for array in index))
-    x, which = np.linspace(0, 1, 40), np.arange(10)
+    x, rows = np.linspace(0, 1, 40), np.arange(10)
     frozen = x.copy()
     frozen.flags.writeable = False
     for xs in (x, frozen, x[::2], x.astype(np.float32)):
-        for w in (which, which.astype(np.int32), which[::2]):
+        for w in (rows, rows.astype(np.int32), rows[::2]):
             match(xs, xs, None, w, index)
             match(xs, xs, np.zeros(len(xs), np.int64), w, writable, np.zeros(50, bool), index, 3)
     kernels = (range_match._match, range_match._max_matches)
@@ -359,13 +359,13 @@ def test_says_what_does_not_fit_together() -> None:
     for region in ((0.0, 0.0, math.nan, 1.0), (-HUGE, 0.0, HUGE, 1.0), (1.0, 0.0, 0.0, 1.0)):
         with pytest.raises(GeometryError, match="region"):
             build_index(np.array([1]), np.array([UNIT]), None, region)
-    which = np.array([0])
+    rows = np.array([0])
     with pytest.raises(GeometryError, match="1 x, 2 y"):
-        match(one, two, None, which, EMPTY)
+        match(one, two, None, rows, EMPTY)
     with pytest.raises(GeometryError, match="3 times"):
-        match(two, two, np.zeros(3, np.int64), which, EMPTY)
+        match(two, two, np.zeros(3, np.int64), rows, EMPTY)
     with pytest.raises(GeometryError, match="1 removed for 0"):
-        match(one, one, None, which, EMPTY, np.zeros(1, np.uint8))
+        match(one, one, None, rows, EMPTY, np.zeros(1, np.uint8))
     for wrong in (-1, 2):
         with pytest.raises(GeometryError, match="not among the 2"):
             match(two, two, None, np.array([wrong]), EMPTY)

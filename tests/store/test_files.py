@@ -317,7 +317,7 @@ def test_a_remote_file_is_fetched_once(remote: Files, stored: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_copy_is_fetched_anew(remote: Files, damage) -> None:
+def test_a_damaged_copy_is_fetched_again(remote: Files, damage) -> None:
     ref = remote.write("a", b"0123456789")
     remote.mmap(ref)
     (copy,) = cached(remote)
@@ -326,7 +326,7 @@ def test_a_damaged_copy_is_fetched_anew(remote: Files, damage) -> None:
     assert [path.read_bytes() for path in cached(remote)] == [b"0123456789"]
 
 
-def test_a_copy_that_someone_deleted_is_fetched_anew(remote: Files) -> None:
+def test_a_copy_that_someone_deleted_is_fetched_again(remote: Files) -> None:
     ref = remote.write("a/b", b"content")
     remote.mmap(ref)
     (copy,) = cached(remote)
@@ -343,7 +343,7 @@ def test_a_damaged_remote_file_leaves_no_copy(remote: Files, stored: Path) -> No
         assert cached(remote) == []
 
 
-def test_a_file_that_was_written_anew_is_fetched_anew(remote: Files) -> None:
+def test_a_file_that_was_written_again_is_fetched_again(remote: Files) -> None:
     old = remote.write("a", b"old content")
     buffer = remote.mmap(old)
     new = remote.write("a", b"new content")

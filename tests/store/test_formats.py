@@ -93,7 +93,7 @@ def test_floats_that_equal_nothing_come_back() -> None:
     assert same(arrays_from_bytes(arrays_to_bytes({"a": odd}))["a"], odd)
 
 
-def test_an_array_need_not_lie_in_one_stretch() -> None:
+def test_an_array_need_not_be_contiguous() -> None:
     whole = np.arange(24.0).reshape(4, 6)
     arrays = {"strided": whole[0, ::2], "transposed": whole.T, "part": whole[1:3, 2:4]}
     found = arrays_from_bytes(arrays_to_bytes(arrays))
@@ -151,7 +151,7 @@ def test_tables_are_found_where_they_begin(lots):
         assert again.equals(table, check_metadata=True)
 
 
-def test_a_table_in_pieces_becomes_one_piece():
+def test_a_table_in_chunks_becomes_one_chunk():
     table = pa.concat_tables([pa.table({"n": [1, 2]}), pa.table({"n": [3]})])
     content, (offset,) = tables_to_bytes([table])
     assert table_from_bytes(content, offset).column("n").num_chunks == 1

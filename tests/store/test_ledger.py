@@ -122,8 +122,8 @@ def contents(base: Bucket, delta: Bucket) -> Known:
         assert {len(column) for column in part.queries[:3]} == {len(part.registered)}
     assert (base.registered == 1).all()
     found = listed(base.queries)
-    forgotten = set(delta.queries.ids[delta.registered == 0].tolist())
-    assert forgotten <= set(found), "an id is forgotten that the base does not have"
+    unregistered = set(delta.queries.ids[delta.registered == 0].tolist())
+    assert unregistered <= set(found), "an id is unregistered that the base does not have"
     for key in delta.queries.ids.tolist():
         found.pop(key, None)
     return found | listed(delta.queries.take(delta.registered == 1))

@@ -41,25 +41,25 @@ def stored(draw: st.DrawFn) -> tuple[Plan, Manifest]:
     """A plan and files for it: some partitions have their own, some share, some have none."""
     plan = draw(tilings(5, 5))
     some = draw(st.lists(PAIRS, min_size=1, max_size=4))
-    pieces = {p.id: (SegmentRef(p.cells, draw(st.sampled_from(some))),) for p in plan.partitions}
+    segments = {p.id: (SegmentRef(p.cells, draw(st.sampled_from(some))),) for p in plan.partitions}
     ledger = tuple(draw(st.lists(PAIRS, min_size=1, max_size=4)))
-    return plan, Manifest(draw(st.integers(0, 2**40)), pieces, ledger)
+    return plan, Manifest(draw(st.integers(0, 2**40)), segments, ledger)
 
 
 def served(plan: Plan, manifest: Manifest) -> dict[tuple[int, int], SegmentFiles]:
-    """Return the files of every cell; pieces must tile their partitions."""
+    """Return the files of every cell; segments must tile their partitions."""
     files: dict[tuple[int, int], SegmentFiles] = {}
     assert manifest.partitions.keys() == {p.id for p in plan.partitions}
     for p in plan.partitions:
         covered = np.zeros((plan.grid.rows, plan.grid.columns), dtype=int)
-        for piece in manifest.partitions[p.id]:
-            assert p.cells.contains(piece.cells)
-            assert piece.cells.area > 0
-            covered[piece.cells.slices] += 1
-            for row in range(piece.cells.row_start, piece.cells.row_stop):
-                for column in range(piece.cells.col_start, piece.cells.col_stop):
-                    files[column, row] = piece.files
-        assert (covered[p.cells.slices] == 1).all(), "pieces overlap, or leave cells out"
+        for segment in manifest.partitions[p.id]:
+            assert p.cells.contains(segment.cells)
+            assert segment.cells.area > 0
+            covered[segment.cells.slices] += 1
+            for row in range(segment.cells.row_start, segment.cells.row_stop):
+                for column in range(segment.cells.col_start, segment.cells.col_stop):
+                    files[column, row] = segment.files
+        assert (covered[p.cells.slices] == 1).all(), "segments overlap, or leave cells out"
     assert len(files) == plan.grid.cells.area
     return files
 
@@ -106,7 +106,7 @@ def test_every_cell_keeps_its_files_when_all_partitions_change_at_once(
 
 
 @given(stored(), operations)
-def test_partitions_that_stay_keep_their_pieces(
+def test_partitions_that_stay_keep_their_segments(
     start: tuple[Plan, Manifest], step: Operation
 ) -> None:
     plan, manifest = start
@@ -118,16 +118,16 @@ def test_partitions_that_stay_keep_their_pieces(
 
 @part_of_the_examples(0.5)
 @given(stored(), st.lists(operations, max_size=8))
-def test_a_partition_whose_cells_all_have_the_same_files_is_one_piece(
+def test_a_partition_whose_cells_all_have_the_same_files_is_one_segment(
     start: tuple[Plan, Manifest], steps: list[Operation]
 ) -> None:
     plan, manifest = start
     for step in steps:
         plan, manifest = stepped(plan, manifest, step)
         for p in plan.partitions:
-            pieces = manifest.partitions[p.id]
-            if len({piece.files for piece in pieces}) == 1:
-                assert pieces == (SegmentRef(p.cells, pieces[0].files),)
+            segments = manifest.partitions[p.id]
+            if len({segment.files for segment in segments}) == 1:
+                assert segments == (SegmentRef(p.cells, segments[0].files),)
 
 
 @part_of_the_examples(0.5)
@@ -141,7 +141,7 @@ def test_changes_of_partitions_name_no_file_that_was_not_named_before(
     assert manifest.files() == start[1].files()
 
 
-def test_a_partition_split_and_merged_again_is_one_piece_as_before() -> None:
+def test_a_partition_split_and_merged_again_is_one_segment_as_before() -> None:
     files = SegmentFiles(FileRef("base", 1, 2, 3), FileRef("delta", 4, 5, 6))
     cells = grid_of(4, 4).cells
     left, right = cells.split_columns(1)
@@ -185,7 +185,7 @@ def test_what_was_written_replaces_what_was_there_and_nothing_else(
 @given(stored())
 def test_refs_are_every_file_of_partitions_and_ledger(start: tuple[Plan, Manifest]) -> None:
     manifest = start[1]
-    pairs = [piece.files for pieces in manifest.partitions.values() for piece in pieces]
+    pairs = [segment.files for segments in manifest.partitions.values() for segment in segments]
     pairs += manifest.ledger
     found = {pair.base for pair in pairs} | {pair.delta for pair in pairs}
     assert manifest.files() == found - {None}
@@ -204,7 +204,9 @@ def test_a_manifest_survives_json(start: tuple[Plan, Manifest], steps: list[Oper
     assert again == manifest
     assert again.to_json() == manifest.to_json()
     assert all(
-        type(piece.cells) is CellRect for pieces in again.partitions.values() for piece in pieces
+        type(segment.cells) is CellRect
+        for segments in again.partitions.values()
+        for segment in segments
     )
 
 
@@ -246,7 +248,7 @@ DAMAGE: dict[str, Callable[[Any], None]] = {
     "a file whose checksum is text": _set("files", 0, 3, to="3"),
     "a partition whose id is no number": _set("partitions", "x", to=[]),
     "a partition of nothing": _set("partitions", "3", to=None),
-    "a piece without files": _set("partitions", "3", 0, to=[[0, 0, 1, 2]]),
+    "a segment without files": _set("partitions", "3", 0, to=[[0, 0, 1, 2]]),
     "cells with three edges": _set("partitions", "3", 0, 0, to=[0, 0, 1]),
     "cells of text": _set("partitions", "3", 0, 0, to=["0", "0", "1", "2"]),
     "cells with a fraction": _set("partitions", "3", 0, 0, to=[0, 0, 1, 1.5]),

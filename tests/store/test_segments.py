@@ -74,7 +74,7 @@ def reread(new: Base | Delta) -> Base | Delta:
 def found_at(
     stored: Segment, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], time: int
 ) -> list[list[int]]:
-    """Return the ids that each point meets in a piece, sorted."""
+    """Return the ids that each point matches in a segment, sorted."""
     which = np.arange(len(x))
     found = match(
         x, y, None, which, stored.base.index, stored.removed_mask(), stored.delta.index, now=time
@@ -314,7 +314,7 @@ class World:
             removed = settled.removed.take(removed_from.overlapping(p.cells)).ids
             added = settled.added.take(added_to.overlapping(p.cells))
             if len(removed) or len(added.ids):
-                new = apply_changes(self.pieces(p.id), self.grid, p.cells, removed, added, purge)
+                new = apply_changes(self.opened(p.id), self.grid, p.cells, removed, added, purge)
                 ref = FileRef(f"{self.written}", len(new.index.ids), 0, 0)
                 self.written += 1
                 self.files[ref] = new.to_bytes()
@@ -327,14 +327,16 @@ class World:
 
     # -- what is to be seen --------------------------------------------------------------
 
-    def pieces(self, partition_id: int) -> list[Segment]:
+    def opened(self, partition_id: int) -> list[Segment]:
         return [
             Segment(
-                piece.cells,
-                Base.from_bytes(self.files[piece.files.base]) if piece.files.base else NO_BASE,
-                Delta.from_bytes(self.files[piece.files.delta]) if piece.files.delta else NO_DELTA,
+                segment.cells,
+                Base.from_bytes(self.files[segment.files.base]) if segment.files.base else NO_BASE,
+                Delta.from_bytes(self.files[segment.files.delta])
+                if segment.files.delta
+                else NO_DELTA,
             )
-            for piece in self.manifest.partitions[partition_id]
+            for segment in self.manifest.partitions[partition_id]
         ]
 
     def check(self) -> None:
@@ -343,23 +345,23 @@ class World:
         x, y = lattice(self.grid)
         column, row = self.grid.place_points(x, y)
         for p in self.plan.partitions:
-            pieces = self.pieces(p.id)
-            assert sum(piece.cells.area for piece in pieces) == p.cells.area
+            opened = self.opened(p.id)
+            assert sum(segment.cells.area for segment in opened) == p.cells.area
             fresh = {k: v for k, v in self.known.items() if v[1] >= purge}
             placed = columns(fresh).cells(self.grid)
             here = set(columns(fresh).take(placed.overlapping(p.cells)).ids.tolist())
-            assert here <= listed(live_queries(pieces, self.grid)).keys()
-            for piece in pieces:
-                c = piece.cells
+            assert here <= listed(live_queries(opened, self.grid)).keys()
+            for segment in opened:
+                c = segment.cells
                 inside = (column >= c.col_start) & (column < c.col_stop)
                 inside &= (row >= c.row_start) & (row < c.row_stop)
                 px, py = x[inside], y[inside]
                 for time in (purge, self.now, self.now + 4):
-                    assert found_at(piece, px, py, time) == [
+                    assert found_at(segment, px, py, time) == [
                         expected_at(self.known, *at, time) for at in zip(px, py, strict=True)
                     ]
                 # Too late for a promise of what is found, but never twice.
-                for ids in found_at(piece, px, py, 0):
+                for ids in found_at(segment, px, py, 0):
                     assert len(set(ids)) == len(ids)
 
 
@@ -429,9 +431,9 @@ def merge_again(world: World) -> None:
 
 
 def rewrite(world: World) -> None:
-    """Register something that all partitions hear of, so that pieces become one base."""
+    """Register something that all partitions store, so that segments become one base."""
     world.do({99: (Op.REGISTER, ELSEWHERE, NEVER)})
-    assert all(len(pieces) == 1 for pieces in world.manifest.partitions.values())
+    assert all(len(opened) == 1 for opened in world.manifest.partitions.values())
 
 
 @pytest.fixture(params=[0, 1024], ids=["a base each time", "deltas"])
@@ -451,10 +453,10 @@ def test_a_query_unregistered_in_a_child_does_not_come_back_with_the_merge(box: 
     merge_again(world)
     world.check()
     (whole,) = world.plan.partitions
-    assert listed(live_queries(world.pieces(whole.id), GRID)).keys() == {2}
+    assert listed(live_queries(world.opened(whole.id), GRID)).keys() == {2}
     rewrite(world)
     world.check()
-    assert listed(live_queries(world.pieces(whole.id), GRID)).keys() == {2, 99}
+    assert listed(live_queries(world.opened(whole.id), GRID)).keys() == {2, 99}
 
 
 @pytest.mark.parametrize(("old", "new"), [(ON_LEFT, ON_RIGHT), (ON_BOTH, ON_LEFT)])
@@ -472,7 +474,7 @@ def test_a_query_that_went_to_another_child_is_there_once_after_the_merge(
     rewrite(world)
     world.check()
     (whole,) = world.plan.partitions
-    assert listed(live_queries(world.pieces(whole.id), GRID))[1] == (new, NEVER)
+    assert listed(live_queries(world.opened(whole.id), GRID))[1] == (new, NEVER)
 
 
 @pytest.mark.usefixtures("delta_least")
@@ -483,7 +485,7 @@ def test_a_query_of_both_children_is_there_once_after_the_merge() -> None:
     merge_again(world)
     world.check()
     (whole,) = world.plan.partitions
-    assert listed(live_queries(world.pieces(whole.id), GRID)) == {1: (ON_BOTH, NEVER)}
+    assert listed(live_queries(world.opened(whole.id), GRID)) == {1: (ON_BOTH, NEVER)}
     rewrite(world)
     world.check()
 
@@ -495,7 +497,7 @@ BOXES = {"left": ON_LEFT, "right": ON_RIGHT, "both": ON_BOTH}
 @pytest.mark.parametrize("new", BOXES)
 @pytest.mark.parametrize("other", ["left", "right"])
 @pytest.mark.parametrize("is_based", [False, True], ids=["in a delta", "in a base"])
-def test_an_id_that_was_forgotten_and_is_used_again_is_there_once_and_survives_a_merge(
+def test_an_id_that_was_purged_and_is_used_again_is_there_once_and_survives_a_merge(
     old: str, new: str, other: str, is_based: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "DELTA_LEAST", 0)
@@ -514,7 +516,7 @@ def test_an_id_that_was_forgotten_and_is_used_again_is_there_once_and_survives_a
     rewrite(world)
     world.check()
     (whole,) = world.plan.partitions
-    assert listed(live_queries(world.pieces(whole.id), GRID))[1] == (BOXES[new], NEVER)
+    assert listed(live_queries(world.opened(whole.id), GRID))[1] == (BOXES[new], NEVER)
     world.do({1: (Op.UNREGISTER, BOXES[new], NEVER)})
     world.check()
 
@@ -533,7 +535,7 @@ def test_a_move_and_a_split_write_nothing() -> None:
 
 @given(boxes_in(GRID), st.sampled_from([LEFT, RIGHT, CellRect(1, 1, 2, 2)]))
 @example((0.0, 0.0, 1.0, 1.0), CellRect(1, 1, 2, 2))
-def test_only_queries_that_overlap_a_piece_serve_it(box: Box, cells: CellRect) -> None:
+def test_only_queries_that_overlap_a_segment_serve_it(box: Box, cells: CellRect) -> None:
     base = Base.build(columns({1: (box, NEVER)}), GRID, GRID.cells)
     serves = bool(len(Segment(cells, base, NO_DELTA).live_queries(GRID).ids))
     x, y = lattice(GRID)

@@ -23,31 +23,31 @@ def test_nothing_left_is_no_block() -> None:
 
 
 def compacted_at_once(rows: list[int], fan: int, most: int) -> tuple[list[BlockRef], int]:
-    """Let pieces come one by one, each newer; return what is left and the points written anew."""
-    pieces: list[BlockRef] = []
+    """Let blocks come one by one, each newer; return what is left and the points rewritten."""
+    blocks: list[BlockRef] = []
     written = 0
     for time, count in enumerate(rows):
-        pieces.append(block_ref(count, time, time))
-        while chosen := choose_compaction(pieces, fan, most):
+        blocks.append(block_ref(count, time, time))
+        while chosen := choose_compaction(blocks, fan, most):
             gone = {i for part in chosen for i in part}
             assert sum(map(len, chosen)) == len(gone)
-            left = [p for i, p in enumerate(pieces) if i not in gone]
+            left = [p for i, p in enumerate(blocks) if i not in gone]
             for part in chosen:
-                metas = [pieces[i].meta for i in part]
+                metas = [blocks[i].meta for i in part]
                 total = sum(meta.rows for meta in metas)
                 assert len(part) > 1
                 assert total <= most
                 written += total
                 oldest, newest = min(m.oldest for m in metas), max(m.newest for m in metas)
                 left.append(block_ref(total, oldest, newest))
-            pieces = left
-        large = sum(p.meta.rows > most // 2 for p in pieces)
-        assert len(pieces) < 4 * (large + 1) * fan
+            blocks = left
+        large = sum(p.meta.rows > most // 2 for p in blocks)
+        assert len(blocks) < 4 * (large + 1) * fan
         # Neighbours only: blocks still follow each other in time.
-        spans = sorted((p.meta.oldest, p.meta.newest) for p in pieces)
+        spans = sorted((p.meta.oldest, p.meta.newest) for p in blocks)
         assert all(a[1] < b[0] for a, b in itertools.pairwise(spans))
-    assert sum(p.meta.rows for p in pieces) == sum(rows)
-    return pieces, written
+    assert sum(p.meta.rows for p in blocks) == sum(rows)
+    return blocks, written
 
 
 @given(
@@ -58,19 +58,19 @@ def test_the_number_of_blocks_stays_small(rows, fan, most):
 
 
 @pytest.mark.parametrize(("fan", "few"), [(4, 12), (8, 15)])
-def test_points_are_written_anew_a_few_times_only(fan, few):
-    pieces, written = compacted_at_once([1] * 2000, fan, 1 << 20)
-    assert len(pieces) < few
+def test_points_are_rewritten_a_few_times_only(fan, few):
+    blocks, written = compacted_at_once([1] * 2000, fan, 1 << 20)
+    assert len(blocks) < few
     assert written < 2000 * np.log2(2000)
 
 
 def test_a_part_of_a_large_block_counts_as_what_it_is_worth():
     """A twelfth of a block of 1200 points is about a hundred points."""
     cell = CellRect(1, 1, 2, 2)
-    pieces = [block_ref(1200, t, t, cell) for t in range(4)]
-    assert pieces[0].points == 100
-    assert choose_compaction(pieces, fan_in=4, max_points=1000) == [(0, 1, 2, 3)]
+    blocks = [block_ref(1200, t, t, cell) for t in range(4)]
+    assert blocks[0].points == 100
+    assert choose_compaction(blocks, fan_in=4, max_points=1000) == [(0, 1, 2, 3)]
     assert (
-        choose_compaction([replace(p, cells=GRID.cells) for p in pieces], fan_in=4, max_points=1000)
+        choose_compaction([replace(p, cells=GRID.cells) for p in blocks], fan_in=4, max_points=1000)
         == []
     )

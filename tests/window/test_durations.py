@@ -1,4 +1,4 @@
-"""Durations: what people write is read, and what is no duration is refused."""
+"""Durations: text is read, and what is not a duration is rejected."""
 
 from __future__ import annotations
 

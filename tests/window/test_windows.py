@@ -35,27 +35,27 @@ from ..support.tilings import halves
 
 
 class Held(NamedTuple):
-    """A piece of a partition and its block."""
+    """Cells of a partition and a block for them."""
 
     cells: CellRect
     block: Block
 
     @property
-    def piece(self) -> BlockRef:
+    def ref(self) -> BlockRef:
         return ref_of(self.cells, self.block.meta)
 
 
 Tiling = dict[CellRect, list[Held]]
 
 
-def tiled_anew(tiling: Tiling, rng: random.Random) -> Tiling:
-    """Split, move and merge at random: successors go on with the pieces under their cells."""
-    held = [piece for pieces in tiling.values() for piece in pieces]
+def retiled(tiling: Tiling, rng: random.Random) -> Tiling:
+    """Split, move and merge at random: successors go on with the blocks under their cells."""
+    held = [one for blocks in tiling.values() for one in blocks]
     return {
         cells: [
-            Held(common, piece.block)
-            for piece in held
-            if (common := piece.cells.intersection(cells)).area
+            Held(common, one.block)
+            for one in held
+            if (common := one.cells.intersection(cells)).area
         ]
         for cells in halves(GRID.cells, rng)
     }
@@ -63,8 +63,8 @@ def tiled_anew(tiling: Tiling, rng: random.Random) -> Tiling:
 
 def began(tiling: Tiling, window: Window, now: int) -> int:
     """Return when the window begins, as the engine finds out."""
-    held = [piece for pieces in tiling.values() for piece in pieces]
-    start = window.start(now, [piece.piece for piece in held])
+    held = [one for blocks in tiling.values() for one in blocks]
+    start = window.start(now, [one.ref for one in held])
     if not start.read:
         return start.at_least
     some = [held[i] for i in start.read]
@@ -127,20 +127,20 @@ def test_a_query_sees_the_points_of_its_window(kind, length, batches, seed):
     for batch in batches:
         clock += batch.passes
         points = [p._replace(time=p.time + clock) for p in batch.points]
-        for cells, pieces in tiling.items():
+        for cells, blocks in tiling.items():
             here = [p for p in points if p.is_in(cells)]
             for lot in (here[0::2], here[1::2]):  # an owner each
                 if lot:
-                    pieces.append(Held(cells, block_of(lot)))
+                    blocks.append(Held(cells, block_of(lot)))
         history += points
         if not history:
             continue
         now = max(p.time for p in history)
-        tiling = tiled_anew(tiling, rng)
+        tiling = retiled(tiling, rng)
 
         since = expected_beginning(history, window, now)
         assert began(tiling, window, now) == since
-        assert window.start(now, [p.piece for ps in tiling.values() for p in ps]).at_least <= since
+        assert window.start(now, [p.ref for ps in tiling.values() for p in ps]).at_least <= since
 
         low, high = max(since, now + batch.narrower[0]), now + batch.narrower[1]
         min_x, min_y, max_x, max_y = batch.box
@@ -152,9 +152,9 @@ def test_a_query_sees_the_points_of_its_window(kind, length, batches, seed):
         assert seen(tiling, batch.box, low, high) == sorted(map(repr, expected))
 
         if rng.random() < 0.5:
-            everything = [p.piece for ps in tiling.values() for p in ps]
+            everything = [p.ref for ps in tiling.values() for p in ps]
             sure = rng.choice([since, window.start(now, everything).at_least])
-            tiling = {cells: kept(cells, pieces, sure, rng) for cells, pieces in tiling.items()}
+            tiling = {cells: kept(cells, blocks, sure, rng) for cells, blocks in tiling.items()}
             in_window = [repr(p) for p in history if p.time >= since]
             assert seen(tiling, EVERYWHERE, since, now) == sorted(in_window)
             assert began(tiling, window, now) == since
@@ -164,27 +164,27 @@ def seen(tiling: Tiling, box: Box, since: int, until: int) -> list[str]:
     """Return what all partitions together find."""
     return sorted(
         repr(point)
-        for pieces in tiling.values()
-        for cells, block in pieces
+        for blocks in tiling.values()
+        for cells, block in blocks
         for point in listed(block.points.take(block.rows_in(cells, GRID, box, since, until)))
     )
 
 
-def kept(cells: CellRect, pieces: list[Held], since: int, rng: random.Random) -> list[Held]:
+def kept(cells: CellRect, blocks: list[Held], since: int, rng: random.Random) -> list[Held]:
     """Drop what of a partition has expired, and compact the rest."""
-    pieces = [piece for piece in pieces if piece.block.meta.newest >= since]
+    blocks = [one for one in blocks if one.block.meta.newest >= since]
     chosen = choose_compaction(
-        [piece.piece for piece in pieces], fan_in=2, max_points=rng.choice([2, 8, 100])
+        [one.ref for one in blocks], fan_in=2, max_points=rng.choice([2, 8, 100])
     )
     flat = [i for part in chosen for i in part]
     assert len(flat) == len(set(flat))
     made = []
     for part in chosen:
-        block = compact([(pieces[i].block, pieces[i].cells) for i in part], GRID, since)
+        block = compact([(blocks[i].block, blocks[i].cells) for i in part], GRID, since)
         if block is not None:
             assert block.meta.oldest >= since
             made.append(Held(cells, block))
-    return [piece for i, piece in enumerate(pieces) if i not in flat] + made
+    return [one for i, one in enumerate(blocks) if i not in flat] + made
 
 
 def test_a_window_of_no_bytes_is_refused():
@@ -210,19 +210,19 @@ def test_a_window_of_no_time_is_refused(kind, length):
 
 @pytest.mark.parametrize("window", [Count(25), Bytes(250)])
 def test_only_blocks_at_the_border_are_read(window):
-    pieces = [block_ref(10, t, t + 9) for t in range(0, 100, 10)]
-    found = window.start(99, pieces)
+    blocks = [block_ref(10, t, t + 9) for t in range(0, 100, 10)]
+    found = window.start(99, blocks)
     unit = 1 if isinstance(window, Count) else 10
     assert found == WindowStart(at_least=70, read=(7,), remaining=5 * unit)
-    assert [p.meta.newest < found.at_least for p in pieces] == [True] * 7 + [False] * 3
+    assert [p.meta.newest < found.at_least for p in blocks] == [True] * 7 + [False] * 3
 
 
-def test_a_piece_that_is_not_whole_may_hold_nothing():
+def test_a_block_that_is_not_whole_may_hold_nothing():
     half = CellRect(0, 0, 2, 3)
-    pieces = [block_ref(10, 0, 9), block_ref(10, 10, 19), block_ref(10, 20, 29, half)]
-    assert Count(10).start(29, pieces) == WindowStart(at_least=10, read=(1, 2), remaining=10)
-    assert Count(25).start(29, pieces) == WindowStart(at_least=MIN_TIME, read=(0, 2), remaining=15)
-    assert Count(31).start(29, pieces) == WindowStart(at_least=MIN_TIME, read=(), remaining=31)
+    blocks = [block_ref(10, 0, 9), block_ref(10, 10, 19), block_ref(10, 20, 29, half)]
+    assert Count(10).start(29, blocks) == WindowStart(at_least=10, read=(1, 2), remaining=10)
+    assert Count(25).start(29, blocks) == WindowStart(at_least=MIN_TIME, read=(0, 2), remaining=15)
+    assert Count(31).start(29, blocks) == WindowStart(at_least=MIN_TIME, read=(), remaining=31)
 
 
 def test_points_of_one_time_are_all_in_a_window_or_none():
