@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from sparkswarm.apps.aggregates.specs import AGGREGATES, QUERY_COLUMNS, Measure
 from sparkswarm.apps.aggregates.windows import result_schema
-from sparkswarm.apps.application import NO_WATERMARK, Pairs, Watermarks
+from sparkswarm.apps.application import Pairs, Watermarks
 from sparkswarm.geometry import CellRect
+from sparkswarm.store.blocks import MIN_TIME
 
 from ..support.strategies import grid_of
 
@@ -220,7 +221,7 @@ class Step(NamedTuple):
 def steps(queries: dict[int, Query], batches: list[Batch]) -> Iterator[Step]:
     """Run batches with plain loops, and two more in which all windows close."""
     history: list[tuple[int, int, Point]] = []
-    before, watermark, began = NO_WATERMARK, NO_WATERMARK, dict.fromkeys(queries, 0)
+    before, watermark, began = MIN_TIME, MIN_TIME, dict.fromkeys(queries, 0)
     for number, batch in enumerate([*batches, THE_END, THE_END]):
         gone = batch.removed | batch.changed.keys()
         queries = {k: q for k, q in queries.items() if k not in batch.removed} | batch.changed

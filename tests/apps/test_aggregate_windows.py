@@ -28,8 +28,9 @@ from sparkswarm.apps.aggregates.windows import (
     drop_closed,
     next_due,
 )
-from sparkswarm.apps.application import NO_WATERMARK, Pairs, Watermarks
+from sparkswarm.apps.application import Pairs, Watermarks
 from sparkswarm.errors import InputError
+from sparkswarm.store.blocks import MIN_TIME
 
 from ..support.strategies import part_of_the_examples
 from ..support.tilings import halves
@@ -118,7 +119,7 @@ def test_a_state_shows_neither_order_nor_division(queries, points, seed):
 
 @given(SOME_QUERIES, st.lists(POINTS, max_size=15), st.integers(-30, 60))
 def test_nothing_closes_before_the_next_end(queries, points, watermark):
-    _, state = close_windows(state_of(queries, points), Watermarks(NO_WATERMARK, watermark))
+    _, state = close_windows(state_of(queries, points), Watermarks(MIN_TIME, watermark))
     end = next_due(state, watermark)
     if end is None:
         assert not len(state)
@@ -145,7 +146,7 @@ SLIDING = {0: Query("count", 10, 5)}
 
 def test_a_window_has_its_start_and_not_its_end_also_before_1970():
     state = state_of(TUMBLING, seen_at(-11, -10, -1, 0, 9, 10))
-    results, left = close_windows(state, Watermarks(NO_WATERMARK, 10))
+    results, left = close_windows(state, Watermarks(MIN_TIME, 10))
     assert windows(results) == [(-20, -10, 1), (-10, 0, 2), (0, 10, 2)]
     assert left.points.tolist() == [1]
 
@@ -153,16 +154,14 @@ def test_a_window_has_its_start_and_not_its_end_also_before_1970():
 @pytest.mark.parametrize(("watermark", "closed"), [(9, []), (10, [(0, 10, 1)])])
 def test_a_window_closes_when_the_watermark_reaches_its_end(watermark, closed):
     assert (
-        windows(
-            close_windows(state_of(TUMBLING, seen_at(3)), Watermarks(NO_WATERMARK, watermark))[0]
-        )
+        windows(close_windows(state_of(TUMBLING, seen_at(3)), Watermarks(MIN_TIME, watermark))[0])
         == closed
     )
 
 
 def test_a_window_closes_once():
     state = state_of(SLIDING, seen_at(7))
-    first, state = close_windows(state, Watermarks(NO_WATERMARK, 10))
+    first, state = close_windows(state, Watermarks(MIN_TIME, 10))
     again, state = close_windows(state, Watermarks(10, 11))
     second, state = close_windows(state, Watermarks(11, 15))
     assert [windows(r) for r in (first, again, second)] == [[(0, 10, 1)], [], [(5, 15, 1)]]
@@ -186,12 +185,12 @@ def test_late_points_are_counted_once_a_query():
 
 def test_panes_far_apart_cost_nothing_between_them():
     state = state_of({0: Query("count", 2, 1)}, seen_at(-(2**61), 2**61))
-    assert len(windows(close_windows(state, Watermarks(NO_WATERMARK, 2**61 + 2))[0])) == 4
+    assert len(windows(close_windows(state, Watermarks(MIN_TIME, 2**61 + 2))[0])) == 4
 
 
 def test_times_at_the_end_of_64_bits_do_not_go_around():
     state = state_of(TUMBLING, seen_at(2**63 - 1, -(2**63)))
-    results, state = close_windows(state, Watermarks(NO_WATERMARK, 0))
+    results, state = close_windows(state, Watermarks(MIN_TIME, 0))
     assert [count for _, _, count in windows(results)] == [1]
     assert state.panes.start[0] > 2**61
 
@@ -199,7 +198,7 @@ def test_times_at_the_end_of_64_bits_do_not_go_around():
 def test_aggregates_that_nobody_asked_for_are_null_and_take_no_room():
     state = state_of({0: Query("count", 10, None)}, [Point(1, 0.1, 7, frozenset([0]))])
     assert state.values[0].counts.tolist() == state.values[1].counts.tolist() == [0]
-    (row,) = listed(close_windows(state, Watermarks(NO_WATERMARK, 10))[0])
+    (row,) = listed(close_windows(state, Watermarks(MIN_TIME, 10))[0])
     assert {name for name, value in row.items() if value is not None} == {
         *("query_id", "window_start", "window_end", "count")
     }
@@ -222,7 +221,7 @@ def test_nan_is_larger_than_any_number_and_zero_has_no_sign(speeds, least, most,
     for some in itertools.permutations(points):
         lots = [[point] for point in some] if apart else [list(some)]
         state = PaneTable.merge([state_of(query, lot) for lot in lots])
-        (row,) = listed(close_windows(state, Watermarks(NO_WATERMARK, 10))[0])
+        (row,) = listed(close_windows(state, Watermarks(MIN_TIME, 10))[0])
         assert repr((row["min_speed"], row["max_speed"])) == repr((least, most))
 
 
@@ -299,5 +298,5 @@ def test_narrow_numbers_are_widened(speed):
     points = pa.table({"time": [1], **narrow})
     specs = specs_of({0: Query("sum(speed), sum(load)", 10, None)})
     state = collect_panes(specs, Pairs(np.array([0]), np.array([0])), points, MEASURES)
-    (row,) = listed(close_windows(state, Watermarks(NO_WATERMARK, 10))[0])
+    (row,) = listed(close_windows(state, Watermarks(MIN_TIME, 10))[0])
     assert (row["sum_speed"], row["sum_load"]) == (speed, 3)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from sparkswarm.apps.aggregates.application import Aggregates
 from sparkswarm.apps.aggregates.specs import QUERY_COLUMNS
 from sparkswarm.apps.application import (
-    NO_WATERMARK,
     Application,
     PairFunction,
     Pairs,
@@ -24,6 +23,7 @@ from sparkswarm.apps.application import (
 )
 from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.errors import ConfigError, InputError
+from sparkswarm.store.blocks import MIN_TIME
 
 from ..support.strategies import part_of_the_examples
 from ..support.tilings import halves
@@ -57,7 +57,7 @@ def collected(app: Aggregates, queries: dict[int, Query], points: list[Point]) -
     pairs = pairs_of(queries, points)
     if built is None:
         assert not queries
-        return app.advance([], [], Watermarks(NO_WATERMARK, NO_WATERMARK)).state
+        return app.advance([], [], Watermarks(MIN_TIME, MIN_TIME)).state
     assert app.match(built, points_table(points), pairs).all()
     assert app.collects(built).all()
     return app.collect(built, points_table(points), pairs)
@@ -151,8 +151,8 @@ def kept_of(app: Aggregates, built: Any, points: pa.Table, pairs: Pairs) -> Pair
 
 
 def told_of(app: Aggregates, state: pa.Table) -> list[dict[str, Any]]:
-    first = app.advance([], [state], Watermarks(NO_WATERMARK, NO_WATERMARK))
-    return app.advance([first.state], [], Watermarks(NO_WATERMARK, FAR)).summaries.to_pylist()
+    first = app.advance([], [state], Watermarks(MIN_TIME, MIN_TIME))
+    return app.advance([first.state], [], Watermarks(MIN_TIME, FAR)).summaries.to_pylist()
 
 
 def test_where_all_ask_for_points_in_rectangles_there_is_nothing_to_build():

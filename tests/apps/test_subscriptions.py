@@ -446,9 +446,9 @@ def test_each_distinct_condition_and_word_counts_once(monkeypatch: pytest.Monkey
     texts = ["speed > 1", "speed > 2", None]
     built = APP.build(queries_of([{"where": texts[i % 3]} for i in range(300)]))
     assert sorted(read) == ["speed > 1", "speed > 2"]
-    assert len(built.steps) == 2
+    assert len(built.tests.steps) == 2
     built = APP.build(queries_of([{"all_of": ["a", "b"], "any_of": ["a", "A", "a"]}]))
-    assert (built.vocabulary.size, len(built.keywords)) == (2, 3)
+    assert (built.vocabulary.size, len(built.tests.keywords)) == (2, 3)
 
 
 # -- what is rejected --------------------------------------------------------------------------

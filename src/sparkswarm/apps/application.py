@@ -125,15 +125,12 @@ class Application(ABC):
         """
 
 
-NO_WATERMARK = -(2**63)
-"""The watermark before the first event: no point is late, no window closes."""
-
-
 class Watermarks(NamedTuple):
     """The watermarks of a batch and of the one before it, in microseconds of event time.
 
     The watermark of a batch is the latest event time of earlier batches, less
-    :attr:`Stateful.watermark_delay`. It is fixed before the batch runs, and never decreases.
+    :attr:`Stateful.watermark_delay`. It is fixed before the batch runs, and never decreases. Before
+    the first event it is the earliest time, ``-(2**63)``: no point is late then.
     """
 
     previous: int

@@ -48,27 +48,45 @@ from sparkswarm.store.queries import PLAIN_NAMES
 
 _KEYWORD_COLUMNS = ("all_of", "any_of")
 
-# Columns of Built.queries.
+# Columns of QueryTests.queries.
 _STEP = 0
 _ALL = 1
 _ANY = 2
 _END = 3
 
 
-class Built(NamedTuple):
-    """The conditions and keywords of some queries."""
+class QueryTests(NamedTuple):
+    """What some queries require of points, for the compiled loops."""
 
-    steps: IntArray
-    """The compiled conditions, see :class:`sparkswarm.apps.subscriptions.predicates.Program`."""
-    operands: tuple[LiteralRanks, ...]
-    """The columns that conditions use."""
-    vocabulary: Vocabulary
-    """The keywords of all queries."""
     queries: IntArray
     """Shape (n, 4): the first step of a query's condition; where in ``keywords`` those of its
     ``all_of`` start, those of its ``any_of`` start, and those end."""
+    steps: IntArray
+    """The compiled conditions, see :class:`sparkswarm.apps.subscriptions.predicates.Program`."""
     keywords: IntArray
     """Numbers of keywords; those of each list are distinct and ascending."""
+    vocabulary: int
+    """The number of distinct keywords."""
+
+
+class PointFeatures(NamedTuple):
+    """What these tests need of the points that are concerned."""
+
+    row_of: IntArray
+    """For each point its row in the others, or -1."""
+    ranks: IntArray
+    """The rank of its value in each operand."""
+    starts: LongArray
+    """Where in ``keywords`` those of each row start, and where the last ones end."""
+    keywords: IntArray
+
+
+class Built(NamedTuple):
+    """The conditions and keywords of some queries, and what they are about."""
+
+    operands: tuple[LiteralRanks, ...]
+    vocabulary: Vocabulary
+    tests: QueryTests
 
 
 class Subscriptions(Application):
@@ -132,12 +150,13 @@ class Subscriptions(Application):
         rows[:, _ANY] = starts[1::2]
         rows[:, _END] = starts[2::2]
         operands = tuple(LiteralRanks(each, self._columns[each.name]) for each in program.operands)
-        return Built(program.steps, operands, build_vocabulary(distinct), rows, keywords)
+        tests = QueryTests(rows, program.steps, keywords, len(distinct))
+        return Built(operands, build_vocabulary(distinct), tests)
 
     def match(self, built: Built, points: pa.Table, pairs: Pairs) -> BoolArray:
         """Evaluate the condition and look for the keywords of each pair's query."""
         row_of = np.zeros(points.num_rows, np.int32)
-        count = _number_points(pairs.points, pairs.queries, built.queries, row_of)
+        count = _number_points(pairs.points, pairs.queries, built.tests.queries, row_of)
         if count == 0:
             return np.ones(len(pairs.points), np.bool_)
         chosen = None
@@ -150,12 +169,11 @@ class Subscriptions(Application):
         for i, operand in enumerate(built.operands):
             ranks[:, i] = operand.ranks(_column(points, operand.name, chosen))
         starts, keywords = np.empty(0, np.int64), np.empty(0, np.int32)
-        if self._keywords is not None and len(built.keywords):
+        if self._keywords is not None and len(built.tests.keywords):
             column = _column(points, self._keywords, chosen)
             starts, keywords = find_keywords(column, self._keywords, built.vocabulary)
-        features = _PointFeatures(row_of, ranks, starts, keywords)
-        tests = _QueryTests(built.queries, built.steps, built.keywords, built.vocabulary.size)
-        return _decide(pairs.points, pairs.queries, features, tests)
+        features = PointFeatures(row_of, ranks, starts, keywords)
+        return _decide(pairs.points, pairs.queries, features, built.tests)
 
     def _conditions(self, queries: pa.Table) -> tuple[list[Condition | str], LongArray]:
         """Return the distinct conditions, and the position of each query's own, or -1.
@@ -231,27 +249,6 @@ def _column(points: pa.Table, name: str, chosen: pa.Array | None) -> pa.ChunkedA
 # -- pairs -------------------------------------------------------------------------------------
 
 
-class _PointFeatures(NamedTuple):
-    """What conditions and keywords need of the points that are concerned."""
-
-    row_of: IntArray
-    """For each point its row in the others, or -1."""
-    ranks: IntArray
-    """The rank of its value in each operand."""
-    starts: LongArray
-    """Where in ``keywords`` those of each row start, and where the last ones end."""
-    keywords: IntArray
-
-
-class _QueryTests(NamedTuple):
-    """What queries require, as in :class:`Built`; the last is the size of the vocabulary."""
-
-    queries: IntArray
-    steps: IntArray
-    keywords: IntArray
-    vocabulary: int
-
-
 @compiled
 def _number_points(points: LongArray, queries: LongArray, table: IntArray, row_of: IntArray) -> int:
     """Give numbers to points in pairs with a query that has requirements, -1 to the others."""
@@ -269,7 +266,7 @@ def _number_points(points: LongArray, queries: LongArray, table: IntArray, row_o
 
 @compiled
 def _decide(
-    points: LongArray, queries: LongArray, features: _PointFeatures, tests: _QueryTests
+    points: LongArray, queries: LongArray, features: PointFeatures, tests: QueryTests
 ) -> BoolArray:
     """Return for each pair whether the point meets the query's requirements."""
     table, steps, wanted = tests.queries, tests.steps, tests.keywords
