@@ -1,4 +1,4 @@
-"""Settings: what is allowed, what is refused, and what the table says."""
+"""Settings: what is allowed, what is refused, and the table for the docs."""
 
 from __future__ import annotations
 

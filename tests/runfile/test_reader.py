@@ -1,4 +1,4 @@
-"""A run's file: what is right is taken as it stands, what is wrong is named with its line."""
+"""Run files: what is right is read, what is wrong is reported with its line."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""``sparkswarm run`` as a user meets it: the example runs, mistakes are told, signals are heard.
+"""The command ``sparkswarm run``: the example runs, mistakes are reported, signals stop it.
 
 Runs on Spark are processes of their own: a command stops its Spark at the end, and other tests
 may share theirs.

@@ -1,4 +1,4 @@
-"""Applications, windows and their sinks in a run's file: made as it says, or named as mistakes."""
+"""Applications, windows and their sinks in a run file: made, or reported as mistakes."""
 
 import pytest
 

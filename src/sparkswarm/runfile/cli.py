@@ -124,12 +124,10 @@ def _exit_codes() -> Iterator[None]:
     """Turn exceptions into messages and exit codes."""
     try:
         yield
-    except (ConfigError, InputError) as error:
-        _print_error(str(error))
-        raise typer.Exit(WRONG) from error
     except SparkswarmError as error:
         _print_error(str(error))
-        raise typer.Exit(FAILED) from error
+        is_wrong = isinstance(error, ConfigError | InputError)
+        raise typer.Exit(WRONG if is_wrong else FAILED) from error
     except KeyboardInterrupt:
         stderr.print("interrupted; the current batch runs again when the run is continued")
         raise typer.Exit(INTERRUPTED) from None

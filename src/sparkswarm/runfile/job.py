@@ -161,18 +161,12 @@ def wait(handle: Handle, interrupt: Interrupt) -> bool:
 def status_json(status: Status) -> dict[str, Any]:
     """Return the status of a run as JSON values."""
     last = status.last
+    names = ("active", "policy", "executors", "round", "partitions", "batches")
+    counts = status.counts()
     return {
-        "active": status.active,
-        "policy": status.policy,
-        "executors": status.executors,
-        "round": status.round,
-        "partitions": status.partitions,
-        "batches": status.batches,
-        "points": status.points,
-        "results": status.matches,
-        "operations": status.operations,
-        "snapshot_queries": status.snapshot_queries,
-        "late": status.late,
+        **{name: getattr(status, name) for name in names},
+        "results": counts.pop("matches"),
+        **counts,
         "quarantined": [
             {"kind": kind, "reason": reason, "rows": rows}
             for (kind, reason), rows in sorted(status.quarantined.items())

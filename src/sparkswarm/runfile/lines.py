@@ -38,7 +38,6 @@ class _Scanner:
         self._found: dict[Path, int] = {}
 
     def scan(self) -> Mapping[Path, int]:
-        """Return the line of each table and key."""
         table: Path = ()
         while self._next():
             if self._text[self._at] == "[":

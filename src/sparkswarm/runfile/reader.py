@@ -48,7 +48,7 @@ SYNTHETIC: Mapping[str, type[SourceOptions]] = {
 }
 """Formats whose options are checked here; Spark checks those of other formats."""
 
-APPLICATION_KEYS: Mapping[str, tuple[str, ...]] = {
+KEYS_BY_KIND: Mapping[str, tuple[str, ...]] = {
     "subscriptions": ("columns", "keywords"),
     "aggregates": ("columns", "watermark_delay"),
     "class": ("arguments",),
@@ -69,12 +69,8 @@ class RunFileError(ConfigError):
 
     def __init__(self, name: str, mistakes: list[Mistake]) -> None:
         self.mistakes = sorted(mistakes, key=lambda m: m.line or 0)
-        super().__init__(
-            "\n".join(
-                f"{name}:{m.line}: {m.text}" if m.line else f"{name}: {m.text}"
-                for m in self.mistakes
-            )
-        )
+        lines = (f"{name}{f':{m.line}' if m.line else ''}: {m.text}" for m in self.mistakes)
+        super().__init__("\n".join(lines))
 
 
 def read_run_file(path: Path) -> RunFile:
@@ -129,7 +125,7 @@ class _Reader:
         for name in (*SINKS, "quarantine"):
             self._check_sink(name)
         self._check_sources()
-        self._check_trigger()
+        trigger = self._trigger()
         application, window = self._application("application"), self._window()
         self._check_outputs(application)
         if self.mistakes or swarm is None:
@@ -148,7 +144,7 @@ class _Reader:
             query_columns=QueryColumns(**self._values.get("query_columns", {})),
             application=application,
             window=window,
-            trigger=self._trigger(),
+            trigger=trigger,
             metrics=None if metrics is None else MetricsSpec(**metrics),
             results=self._values.get("sink", {}).pop("results", "points"),
             sink=self._sink("sink"),
@@ -183,9 +179,8 @@ class _Reader:
                 self._mistake(inner, _unknown(section, path, key, isinstance(value, dict)))
 
     def _check_required(self, section: Section) -> None:
-        found = self._values.get(section.name)
-        for key in section.keys if found is not None else ():
-            if key.is_required and key.name not in (found or {}):
+        for key in section.keys if section.name in self._values else ():
+            if key.is_required and key.name not in self._values[section.name]:
                 meaning = key.meaning.replace("`", "")
                 text = f"{_prefix(section.name)}{key.name} is missing. {meaning}"
                 self._mistake(section.path, text)
@@ -197,9 +192,8 @@ class _Reader:
         try:
             return SwarmConfig(**settings)
         except ConfigError as error:  # each is allowed, but there is no such grid
-            self._mistake(
-                ("swarm", "bounds" if "bounds" in settings else "grid"), f"[swarm] {error}"
-            )
+            key = "bounds" if "bounds" in settings else "grid"
+            self._mistake(("swarm", key), f"[swarm] {error}")
             return None
 
     # -- what several keys must agree on ---------------------------------------------------
@@ -276,12 +270,6 @@ class _Reader:
             text = f"[{section.name}] options.limit is missing: {why} needs a stream with an end"
             self._mistake(section.path, text)
 
-    def _check_trigger(self) -> None:
-        trigger = self._values.get("trigger", {})
-        if trigger.get("available_now") and "processing_time" in trigger:
-            text = "[trigger] available_now and processing_time exclude each other"
-            self._mistake(("trigger", "available_now"), text)
-
     # -- tables to objects -----------------------------------------------------------------
 
     def _application(self, name: str) -> Application | None:
@@ -331,11 +319,13 @@ class _Reader:
 
     def _trigger(self) -> Mapping[str, str | bool] | None:
         trigger = self._values.get("trigger", {})
+        interval = trigger.get("processing_time")
         if trigger.get("available_now"):
+            if "processing_time" in trigger:
+                text = "[trigger] available_now and processing_time exclude each other"
+                self._mistake(("trigger", "available_now"), text)
             return {"availableNow": True}
-        if "processing_time" in trigger:
-            return {"processingTime": trigger["processing_time"].strip()}
-        return None
+        return {"processingTime": interval.strip()} if interval else None
 
     def _mistake(self, path: tuple[str, ...], text: str) -> None:
         """Add a mistake, at the line of the innermost name of the path that is in the file."""
@@ -357,7 +347,7 @@ def _misfits(table: Mapping[str, Any], has_inner: bool) -> Iterator[tuple[str, s
             yield "", 'kind is missing: "subscriptions" or "aggregates"; or a class instead'
         return
     owner = "a class" if kind == "class" else f'kind "{kind}"'
-    allowed = APPLICATION_KEYS[kind]
+    allowed = KEYS_BY_KIND[kind]
     for key in table:
         if key not in ("kind", "class", *allowed):
             yield key, f"{key} is not for {owner}, which has {' and '.join(allowed)}"
