@@ -206,9 +206,11 @@ def _run_static(
     with progress_bar(console) as progress:
         task = progress.add_task(what, total=scene.batches)
         return _watch(
-            handle, scene.batches, ctrl_c,
+            handle,
+            scene.batches,
+            ctrl_c,
             lambda _, __, seen: progress.update(task, completed=seen[-1].batch + 1),
-        )  # fmt: skip
+        )
 
 
 def _line_by_line(console: Console, scene: Scene) -> OnBatch:

@@ -71,9 +71,12 @@ class Scene:
         start, stop = (POINTS * batch // RATE for batch in (self.during.start, self.during.stop))
         return {
             **self._options(HOTSPOT_SHARE, start, stop),
-            "rowsPerBatch": POINTS, "rowsPerSecond": RATE, "limit": POINTS * self.batches,
-            "daylight": True, "badRows": BAD_ROWS,
-        }  # fmt: skip
+            "rowsPerBatch": POINTS,
+            "rowsPerSecond": RATE,
+            "limit": POINTS * self.batches,
+            "daylight": True,
+            "badRows": BAD_ROWS,
+        }
 
     def query_options(self) -> dict[str, object]:
         """Return the options of the source of operations on subscriptions.
@@ -84,9 +87,12 @@ class Scene:
         first = QUERIES // CHANGES
         return {
             **self._options(1.0, self.during.start + first, self.during.stop + first),
-            "queries": QUERIES, "churn": CHANGES / QUERIES, "rowsPerSecond": CHANGES,
-            "limit": QUERIES + CHANGES * (self.batches - 1), "side": SIDE,
-        }  # fmt: skip
+            "queries": QUERIES,
+            "churn": CHANGES / QUERIES,
+            "rowsPerSecond": CHANGES,
+            "limit": QUERIES + CHANGES * (self.batches - 1),
+            "side": SIDE,
+        }
 
     def _options(self, share: float, start: int, stop: int) -> dict[str, object]:
         b = BOUNDS
@@ -115,18 +121,24 @@ class Scene:
         """Start the stream under a policy, a batch every ``pace`` seconds if Spark keeps up."""
         b = BOUNDS
         config = SwarmConfig(
-            bounds=(b.min_x, b.min_y, b.max_x, b.max_y), grid=GRID,
-            executors=self.executors, policy=policy, round_batches=1,
-        )  # fmt: skip
+            bounds=(b.min_x, b.min_y, b.max_x, b.max_y),
+            grid=GRID,
+            executors=self.executors,
+            policy=policy,
+            round_batches=1,
+        )
         application = Subscriptions({"topic": "text", "likes": "number"})
         # For each of the two, Spark starts a Python process to get the schema.
         with ThreadPoolExecutor() as pool:
             streams = [pool.submit(of, spark) for of in (self.points, self.queries)]
             points, queries = (stream.result() for stream in streams)
         return Swarm(spark, config, application).start(
-            points, queries, sink="noop",
-            checkpoint=f"{folder}/{policy}", trigger={"processingTime": f"{pace} seconds"},
-        )  # fmt: skip
+            points,
+            queries,
+            sink="noop",
+            checkpoint=f"{folder}/{policy}",
+            trigger={"processingTime": f"{pace} seconds"},
+        )
 
 
 def _stream(spark: SparkSession, source: str, options: dict[str, object]) -> DataFrame:

@@ -28,9 +28,12 @@ MAX_BARS, SPARKS = 8, "▁▂▃▄▅▆▇█"
 
 
 def screen(
-    console: Console, scene: Scene, status: Status, decisions: Sequence[Decision],
+    console: Console,
+    scene: Scene,
+    status: Status,
+    decisions: Sequence[Decision],
     seen: Sequence[Progress],
-) -> Group:  # fmt: skip
+) -> Group:
     """Return the view after a batch."""
     width, last = console.width, seen[-1]
     rows = min(scene.executors, MAX_BARS)
@@ -171,9 +174,12 @@ def _decision(decision: Decision) -> Text:
     (what, reason), *more = lines(decision)
     also = f" and {len(more)} more" if more else ""
     return Text.assemble(
-        (f"round {decision.round:>2}  ", "dim"), (what + also, "bold"), f": {reason}",
-        no_wrap=True, overflow="ellipsis",
-    )  # fmt: skip
+        (f"round {decision.round:>2}  ", "dim"),
+        (what + also, "bold"),
+        f": {reason}",
+        no_wrap=True,
+        overflow="ellipsis",
+    )
 
 
 def _mean(values: Iterable[float], form: str) -> str:

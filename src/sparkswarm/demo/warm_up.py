@@ -53,10 +53,12 @@ def in_background() -> Iterator[list[subprocess.Popen[bytes]]]:
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", f"from {MODULE} import PARTS; PARTS[{part!r}]()"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         for part in parts
-    ]  # fmt: skip
+    ]
     try:
         yield processes
     finally:
@@ -94,9 +96,13 @@ def compile_routing() -> None:
 
 
 def _route(
-    swarm: LocalSwarm, x: FloatArray, y: FloatArray, boxes: FloatArray, ids: LongArray,
+    swarm: LocalSwarm,
+    x: FloatArray,
+    y: FloatArray,
+    boxes: FloatArray,
+    ids: LongArray,
     op: npt.NDArray[np.int8],
-) -> None:  # fmt: skip
+) -> None:
     """Route points and queries, and register the queries."""
     edges = [np.array(edge) for edge in boxes.T]
     for edge in edges:

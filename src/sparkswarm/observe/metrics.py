@@ -105,17 +105,23 @@ def _ours(
     kind: Kind, name: str, unit: str, meaning: str, value: Callable[[Batch], float]
 ) -> Metric:
     return Metric(
-        name=f"sparkswarm_{name}", kind=kind, unit=unit, meaning=meaning,
+        name=f"sparkswarm_{name}",
+        kind=kind,
+        unit=unit,
+        meaning=meaning,
         of_batch=lambda batch: iter([((), value(batch))]),
-    )  # fmt: skip
+    )
 
 
 def _sparks(name: str, attribute: str, meaning: str) -> Metric:
     return Metric(
-        name=f"sparkswarm_spark_{name}", kind="gauge", unit="rows/s", meaning=meaning,
+        name=f"sparkswarm_spark_{name}",
+        kind="gauge",
+        unit="rows/s",
+        meaning=meaning,
         # Spark reports None or NaN where there was nothing to divide.
         of_spark=lambda progress: iter([((), getattr(progress, attribute) or 0.0)]),
-    )  # fmt: skip
+    )
 
 
 METRICS: tuple[Metric, ...] = (
