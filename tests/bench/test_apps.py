@@ -30,7 +30,16 @@ def test_the_report_has_every_kind_and_nothing_is_wrong():
 
 
 def test_plain_spark_gives_the_same_rows(tmp_path):
-    inputs = write_app_inputs(tmp_path / "inputs", 5, 4000, 4000, 4000, 20, seed=3, side=0.05)
+    inputs = write_app_inputs(
+        tmp_path / "inputs",
+        batches=5,
+        points=4000,
+        queries=4000,
+        aggregates=4000,
+        asks=20,
+        seed=3,
+        side=0.05,
+    )
     spark = session("test", "local[2]", {"spark.ui.enabled": False, **JVM_OPTIONS})
     try:
         bench = Bench(spark, inputs, tmp_path, 2)

@@ -1,1 +1,1 @@
-"""Benchmarks that anyone can run: ``sparkswarm bench``. Numbers live here, never in tests."""
+"""The benchmarks of ``sparkswarm bench``. Performance is measured here, never in tests."""

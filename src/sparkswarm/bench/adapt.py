@@ -1,41 +1,38 @@
-"""``sparkswarm bench adapt``: a hotspot comes and goes, on Spark, under each policy.
+"""``sparkswarm bench adapt``: measures each policy on Spark while a hotspot comes and goes.
 
-Owns the scenario of the paper's "Reaction to Hotspots" and what is measured in it:
+The scenario is the paper's "Reaction to Hotspots". Measured are:
 
 wall
-    Few executors, as many as there are cores, all at work at once: points a second of the
-    wall clock during the hotspot, reading and registering queries included.
+    With few executors, one per core, at work in parallel: points per second of wall clock during
+    the hotspot, including reading and registering queries.
 critical path
-    Many executors, one task at a time, so that none disturbs another: the processor time of
-    the longest executor task of a batch, which is what a batch would take on a cluster with a
+    With many executors, one task at a time, so that they do not disturb each other: the processor
+    time of the longest executor task of a batch, which is the time of a batch on a cluster with a
     core for each executor; the mean over the batches of the hotspot.
 latency
-    From the same run: a point waits for its executor's task, so the mean of those times over
-    all points of the hotspot.
+    From the same run: a point waits for its executor's task, so the mean of these times over all
+    points of the hotspot.
 
-All policies read the same files. Results are checked: of every batch their number against an
-exact count, and of a sample of points one by one.
+All policies read the same files. Results are checked: their number in every batch against an
+exact count, and those of a sample of points one by one.
 
-The workload is one of matching, as in a service of subscriptions: points are where the cities
-are, queries wait everywhere, and they are so large that a point has hundreds of results, as
-many as the paper's tens of millions of small queries give it. Finding them is most of the work;
-where it is not, there is little to balance, because reading is spread evenly whatever the
-policy. The hotspot is the paper's: 40% of the points and 20% of the queries in a square of 15%
-side in the lower-left corner, where nearly nobody was before.
+Matching is most of the work: points are in the cities, queries are uniform and so large that a
+point has hundreds of results, as many as with the paper's tens of millions of small queries. With
+less matching there is little to balance, because reading is spread evenly under every policy. The
+hotspot is the paper's: 40% of the points and 20% of the queries in a square of 15% side in the
+lower-left corner, where there were almost none before.
 
-Spark's master cannot change within a process, so each of the two parts is a process of its
-own: this module, run with the name of a file that says what to do.
+Spark's master cannot change within a process, so each of the two parts runs in a process of its
+own: this module, with the name of a file with its parameters.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -43,9 +40,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -54,26 +49,27 @@ from sparkswarm.bench.inputs import (
     POINTS_SCHEMA,
     QUERIES_SCHEMA,
     count_matches,
+    edges_of,
+    write_numbered,
 )
+from sparkswarm.bench.plain_spark import batch_seconds
 from sparkswarm.config import PolicyName, SwarmConfig
 from sparkswarm.errors import SparkswarmError, WorkloadError
 from sparkswarm.observe.progress import Progress
 from sparkswarm.policies import POLICIES
 from sparkswarm.spark.engine import HISTORY_POINTS, HISTORY_QUERIES, Swarm
-from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.session import session
 from sparkswarm.workloads import Density, Hotspot, Rectangles
 
 WARM_UP = 6
-"""Batches of a run before all others that nobody looks at: Java compiles its code in them."""
+"""Batches of a first run that is not measured, in which Java compiles its code."""
 
 FILES_PER_BATCH = 2
-"""Files with the points of a batch, of one size, so that two cores read them evenly."""
+"""Files with the points of a batch, of equal size, so that two cores read them evenly."""
 
 SAMPLE = 200
-"""Points of a batch, about, whose results are compared one by one."""
+"""Approximate number of points per batch whose results are compared one by one."""
 
-_FIRST_TIME = 1_600_000_000
 _PROCESS = "sparkswarm.bench.adapt"
 _NAMES_AN_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 
@@ -82,32 +78,32 @@ OnBatch = Callable[[str, str, int], None]
 
 
 class AdaptError(SparkswarmError, RuntimeError):
-    """A part of the benchmark that failed, or whose results are wrong."""
+    """A part of the benchmark failed, or its results are wrong."""
 
 
 @dataclass(frozen=True)
 class AdaptSettings:
-    """What to run.
+    """The parameters of the benchmark.
 
     Attributes
     ----------
     batches, points
-        Batches, and points in each.
+        Number of batches, and points per batch.
     queries
-        Queries registered before the first batch; the hotspot's come on top.
+        Queries registered before the first batch, without those of the hotspot.
     side
         Side of a query as a share of the side of the space.
     hotspot
-        When it is active, in batches, and what it attracts. Its queries are registered in its
-        first batch and unregistered in the first after it.
+        The hotspot; its times are batches. Its queries are registered in its first batch and
+        unregistered in the first batch after it.
     wall_executors, path_executors
-        Executors of the two parts. The first are so many cores as well.
+        Number of executors of the two parts. The first part has as many cores.
     policies
-        Which to compare.
+        The policies to compare.
     round_batches
-        SWARM's rounds.
+        Length of SWARM's rounds.
     seed
-        Fixes everything random.
+        Seed of all random numbers.
     """
 
     batches: int = 20
@@ -130,31 +126,31 @@ class AdaptSettings:
 
     @property
     def hot_queries(self) -> int:
-        """How many queries the hotspot brings: ``query_share`` of all while it is active."""
+        """Number of queries of the hotspot: ``query_share`` of all while it is active."""
         share = self.hotspot.query_share
         if share >= 1:
-            raise WorkloadError("a hotspot's query_share must be below 1: other queries are there")
+            raise WorkloadError("the query_share of a hotspot must be below 1")
         return round(self.queries * share / (1 - share))
 
 
 @dataclass(frozen=True)
 class Series:
-    """What one policy did in one part, batch by batch.
+    """The result of one policy in one part, batch by batch.
 
     Attributes
     ----------
     policy
-        Its name.
+        Name of the policy.
     seconds
-        Of the wall clock, all that Spark does for a batch (``triggerExecution``).
+        Wall-clock seconds of a batch (``triggerExecution``).
     busy
-        Seconds of processor time that each executor's task took.
+        Processor seconds of each executor's task.
     received, matches
         Points of each executor; results of the batch.
     partitions
-        Partitions of the plan at the end.
+        Number of partitions of the last plan.
     sample
-        Results of some points, by the points' ids.
+        Number of results of some points, by point id.
     decisions
         SWARM's decisions, with their reasons.
     """
@@ -169,7 +165,7 @@ class Series:
     decisions: list[str]
 
     def throughput(self, hotspot: Hotspot) -> float:
-        """Points a second of the wall clock, during the hotspot."""
+        """Return the points per second of wall clock during the hotspot."""
         hot = slice(hotspot.start, hotspot.stop)
         return float(np.sum(self.received[hot]) / np.sum(self.seconds[hot]))
 
@@ -179,11 +175,11 @@ class Series:
         return [max(busy) for busy in self.busy]
 
     def critical_path(self, hotspot: Hotspot) -> float:
-        """Seconds of the longest task, mean over the batches of the hotspot."""
+        """Return the mean seconds of the longest task over the batches of the hotspot."""
         return float(np.mean(self.longest[hotspot.start : hotspot.stop]))
 
     def latency(self, hotspot: Hotspot) -> float:
-        """Seconds of its executor's task, mean over the points of the hotspot."""
+        """Return the mean seconds of an executor's task over the points of the hotspot."""
         hot = slice(hotspot.start, hotspot.stop)
         return float(np.average(self.busy[hot], weights=self.received[hot]))
 
@@ -201,14 +197,14 @@ class Series:
 
 @dataclass(frozen=True)
 class AdaptRun:
-    """What was measured: a series for each policy and part.
+    """The results: a series for each policy and part.
 
     Attributes
     ----------
     settings
-        What was run.
+        The parameters.
     density
-        The name of the density.
+        Name of the density.
     wall, path
         The two parts, by policy.
     """
@@ -219,15 +215,15 @@ class AdaptRun:
     path: Mapping[str, Series]
 
     def throughput(self) -> dict[str, float]:
-        """Points a second during the hotspot, by policy."""
+        """Return the points per second during the hotspot, by policy."""
         return {name: s.throughput(self.settings.hotspot) for name, s in self.wall.items()}
 
     def critical_path(self) -> dict[str, float]:
-        """Seconds of the longest task, mean over the hotspot's batches, by policy."""
+        """Return the mean seconds of the longest task in the hotspot, by policy."""
         return {name: s.critical_path(self.settings.hotspot) for name, s in self.path.items()}
 
     def latency(self) -> dict[str, float]:
-        """Seconds that a point of the hotspot waits for its executor on average, by policy."""
+        """Return the mean seconds that a point of the hotspot waits for its executor, by policy."""
         return {name: s.latency(self.settings.hotspot) for name, s in self.path.items()}
 
     def to_json(self) -> dict[str, Any]:
@@ -269,19 +265,19 @@ def run_adapt(
 ) -> AdaptRun:
     """Run both parts, each in a process of its own, and check all results.
 
-    Before the clock counts, :data:`WARM_UP` batches run for nothing in each process; before the
-    hotspot, whose batches alone count, every policy has its own quiet batches.
+    Each process first runs :data:`WARM_UP` batches that are not measured. Only batches of the
+    hotspot count; every policy has its own batches before it.
 
     Parameters
     ----------
     density
-        Where points and queries are.
+        Distribution of points and queries.
     settings
-        What to run.
+        The parameters.
     on_batch
         Called after every batch.
     keep
-        A folder for the inputs and the processes' logs; a temporary one unless given.
+        Folder for the inputs and the processes' logs; by default a temporary one.
 
     Raises
     ------
@@ -303,7 +299,7 @@ def run_adapt(
 
 
 def total_batches(settings: AdaptSettings) -> int:
-    """Return how often ``on_batch`` is called: for a progress bar."""
+    """Return the number of calls of ``on_batch``, for a progress bar."""
     return 2 * len(settings.policies) * settings.batches
 
 
@@ -312,38 +308,39 @@ def total_batches(settings: AdaptSettings) -> int:
 
 @dataclass(frozen=True)
 class Truth:
-    """How many results there must be: in each batch, and of each point of the sample."""
+    """The correct numbers of results: of each batch, and of each point of the sample."""
 
     matches: list[int]
     sample: dict[int, int]
 
     def check(self, series: Sequence[Series] | Any) -> None:
-        """Raise AdaptError where somebody found something else."""
+        """Raise AdaptError if a policy has other numbers."""
         for one in series:
             if one.matches != self.matches:
                 batch = next(
-                    i for i, (a, b) in enumerate(zip(one.matches, self.matches, strict=True))
+                    i
+                    for i, (a, b) in enumerate(zip(one.matches, self.matches, strict=True))
                     if a != b
-                )  # fmt: skip
+                )
                 raise AdaptError(
-                    f"{one.policy} found {one.matches[batch]} results in batch {batch}, there are "
+                    f"{one.policy} found {one.matches[batch]} results in batch {batch}, expected "
                     f"{self.matches[batch]}"
                 )
             wrong = [key for key, n in self.sample.items() if one.sample.get(key, 0) != n]
             if wrong:
                 key = wrong[0]
                 raise AdaptError(
-                    f"{one.policy} found {one.sample.get(key, 0)} results of point {key}, there "
-                    f"are {self.sample[key]}; {len(wrong)} points of the sample are wrong"
+                    f"{one.policy} found {one.sample.get(key, 0)} results of point {key}, expected "
+                    f"{self.sample[key]}; {len(wrong)} points of the sample are wrong"
                 )
 
 
 def write_stream(folder: Path, density: Density, settings: AdaptSettings) -> Truth:
-    """Write the files that all runs read; return what they must find.
+    """Write the files that all runs read; return the correct numbers of results.
 
-    ``points`` and ``operations`` are streams, ``queries`` are there before, ``past_points`` and
-    ``past_queries`` are the history from before the hotspot. Modification times put the files
-    in their order, see :mod:`sparkswarm.bench.inputs`.
+    ``points`` and ``operations`` are streams, ``queries`` are registered before the first batch,
+    ``past_points`` and ``past_queries`` are the history from before the hotspot. Modification
+    times give the order of the files, see :mod:`sparkswarm.bench.inputs`.
     """
     s, hotspot = settings, settings.hotspot
     for name in ("points", "operations", "queries", "past_points", "past_queries"):
@@ -353,11 +350,13 @@ def write_stream(folder: Path, density: Density, settings: AdaptSettings) -> Tru
     queries = everywhere.sample_queries(rng, s.queries, s.side)
     hot = hotspot.sample_queries(rng, s.hot_queries, s.side, density.bounds)
     for part, mine in enumerate(np.array_split(np.arange(s.queries), 2)):
-        _write(folder / f"queries/{part}.parquet", part, id=mine, **_edges(queries, mine))
+        write_numbered(
+            folder / f"queries/{part}.parquet", part, {"id": mine, **edges_of(queries, mine)}
+        )
     past = np.sort(rng.choice(s.queries, min(s.queries, HISTORY_QUERIES), replace=False))
-    _write(folder / "past_queries/0.parquet", 0, id=past, **_edges(queries, past))
+    write_numbered(folder / "past_queries/0.parquet", 0, {"id": past, **edges_of(queries, past)})
     x, y = density.sample_points(rng, HISTORY_POINTS)
-    _write(folder / "past_points/0.parquet", 0, id=np.arange(len(x)), x=x, y=y)
+    write_numbered(folder / "past_points/0.parquet", 0, {"id": np.arange(len(x)), "x": x, "y": y})
 
     hot_density = hotspot.points_density(density)
     now = Rectangles(*(np.concatenate(pair) for pair in zip(queries, hot, strict=True)))
@@ -370,19 +369,19 @@ def write_stream(folder: Path, density: Density, settings: AdaptSettings) -> Tru
         for part, mine in enumerate(np.array_split(np.arange(s.points), FILES_PER_BATCH)):
             number = batch * FILES_PER_BATCH + part
             name = f"points/{batch:05d}-{part}.parquet"
-            _write(folder / name, number, id=mine + batch * s.points, x=x[mine], y=y[mine])
+            columns = {"id": mine + batch * s.points, "x": x[mine], "y": y[mine]}
+            write_numbered(folder / name, number, columns)
         op, changed = "register", ids[:0]
         if batch == hotspot.start:
             changed = ids
         elif batch == hotspot.stop:
             op, changed = "unregister", ids
-        edges: dict[str, Any] = _edges(hot, changed - s.queries)
+        edges: dict[str, Any] = edges_of(hot, changed - s.queries)
         if op == "unregister":
             edges = {name: pa.nulls(len(changed), pa.float64()) for name in edges}
-        _write(
-            folder / f"operations/{batch:05d}.parquet", batch,
-            op=pa.array([op] * len(changed), pa.string()), id=changed, **edges,
-        )  # fmt: skip
+        ops = pa.array([op] * len(changed), pa.string())
+        name = f"operations/{batch:05d}.parquet"
+        write_numbered(folder / name, batch, {"op": ops, "id": changed, **edges})
         counts = count_matches(x, y, now if active else queries)
         matches.append(int(counts.sum()))
         for i in range(0, s.points, _step(s)):
@@ -391,28 +390,23 @@ def write_stream(folder: Path, density: Density, settings: AdaptSettings) -> Tru
 
 
 def _step(settings: AdaptSettings) -> int:
-    """Every so manieth point of a batch is in the sample."""
+    """Return n, where every n-th point of a batch is in the sample."""
     return max(1, settings.points // SAMPLE)
-
-
-def _edges(rectangles: Rectangles, which: npt.NDArray[np.int64]) -> dict[str, Any]:
-    return {name: edge[which] for name, edge in zip(rectangles._fields, rectangles, strict=True)}
-
-
-def _write(file: Path, number: int, **columns: Any) -> None:
-    table = pa.table({name: pa.array(column) for name, column in columns.items()})
-    pq.write_table(table, file, compression="none", use_dictionary=False)
-    os.utime(file, (_FIRST_TIME + number, _FIRST_TIME + number))
 
 
 # -- a part, in its own process ----------------------------------------------------------------
 
 
 def _in_a_process(
-    folder: Path, part: str, density: Density, settings: AdaptSettings, executors: int,
-    cores: int, on_batch: OnBatch,
-) -> dict[str, Series]:  # fmt: skip
-    """Run a part in a process of its own; tell its batches as they end."""
+    folder: Path,
+    part: str,
+    density: Density,
+    settings: AdaptSettings,
+    executors: int,
+    cores: int,
+    on_batch: OnBatch,
+) -> dict[str, Series]:
+    """Run a part in a process of its own; call ``on_batch`` after each of its batches."""
     b, grid = density.bounds, density.grid
     order = {
         "folder": str(folder),
@@ -428,11 +422,12 @@ def _in_a_process(
     with log.open("w", encoding="utf-8") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", _PROCESS, str(orders)],
-            stdout=subprocess.PIPE, stderr=errors, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
         try:
-            assert process.stdout is not None
-            for line in process.stdout:
+            for line in process.stdout or ():
                 if line.startswith("batch "):
                     _, policy, batch = line.split()
                     on_batch(part, policy, int(batch))
@@ -443,7 +438,7 @@ def _in_a_process(
             raise
     if code:
         lines = log.read_text(encoding="utf-8").splitlines()
-        # Spark wraps the cause in pages of its own; whatever names an error is worth reading.
+        # Spark's log is long; only lines that name an error are shown.
         said = "\n".join(dict.fromkeys(line for line in lines if _NAMES_AN_ERROR.match(line)))
         raise AdaptError(f"the part {part!r} ended with code {code}:\n{said[-2000:]}")
     found = json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
@@ -453,7 +448,7 @@ def _in_a_process(
 
 
 def main(order_file: str) -> None:
-    """Do what the file says: start Spark, run every policy, write the series."""
+    """Run the part that a file describes: start Spark, run every policy, write the series."""
     order = json.loads(Path(order_file).read_text(encoding="utf-8"))
     values = order["settings"]
     settings = AdaptSettings(
@@ -492,11 +487,15 @@ def main(order_file: str) -> None:
         )
         series = [
             run_policy(
-                spark, folder, settings, SwarmConfig(policy=policy, **config), settings.batches,
+                spark,
+                folder,
+                settings,
+                SwarmConfig(policy=policy, **config),
+                settings.batches,
                 partial(_tell, policy),
             )
             for policy in settings.policies
-        ]  # fmt: skip
+        ]
     finally:
         spark.stop()
     found = json.dumps([asdict(one) for one in series])
@@ -507,41 +506,6 @@ def _tell(policy: str, batch: int) -> None:
     print("batch", policy, batch, flush=True)
 
 
-class _Observer:
-    """A sink that counts the results of a sample of points, and keeps each batch's progress.
-
-    All results are computed; of the points in the sample their number comes to the driver.
-    """
-
-    def __init__(self, step: int, on_batch: Callable[[int], None]) -> None:
-        self.sample: dict[int, int] = {}
-        self.progress: list[Progress] = []
-        self._step = step
-        self._on_batch = on_batch
-        self._handle: Handle | None = None
-        self._watching = threading.Event()
-
-    def watch(self, handle: Handle) -> None:
-        self._handle = handle
-        self._watching.set()
-
-    def __call__(self, results: DataFrame, batch: int) -> None:
-        if batch > 0:
-            self.note()
-        mine = results.where(F.col("id") % self._step == 0)
-        found = mine.select("id", F.size("query_ids").alias("n")).toArrow()
-        self.sample.update(zip(*(c.to_pylist() for c in found.columns), strict=True))
-
-    def note(self) -> None:
-        """Keep the progress of the batch that ended last."""
-        self._watching.wait()
-        assert self._handle is not None
-        last = self._handle.status().last
-        assert last is not None
-        self.progress.append(last)
-        self._on_batch(last.batch)
-
-
 def run_policy(
     spark: SparkSession,
     folder: Path,
@@ -550,7 +514,7 @@ def run_policy(
     batches: int,
     on_batch: Callable[[int], None] = lambda batch: None,
 ) -> Series:
-    """Run the first batches of the stream under the policy that the settings name."""
+    """Run the first batches of the stream under the policy of ``config``."""
     names = "{" + ",".join(f"{batch:05d}*" for batch in range(batches)) + "}"
 
     def stream(name: str, schema: str, files: int) -> DataFrame:
@@ -561,33 +525,41 @@ def run_policy(
         return spark.read.schema(schema).parquet(str(folder / name))
 
     history = (table("past_points", POINTS_SCHEMA), table("past_queries", QUERIES_SCHEMA))
-    observer = _Observer(_step(settings), on_batch)
+    sample: dict[int, int] = {}
+    progress: list[Progress] = []
+
+    def count_sample(results: DataFrame, batch: int) -> None:
+        """Compute all results; collect the number of those of the sample on the driver."""
+        some = results.where(F.col("id") % _step(settings) == 0)
+        found = some.select("id", F.size("query_ids").alias("n")).toArrow()
+        sample.update(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+    def note(of_batch: Progress, *_: object) -> None:
+        if of_batch.batch >= 0:  # not the preloading of queries
+            progress.append(of_batch)
+            on_batch(of_batch.batch)
+
     with tempfile.TemporaryDirectory(dir=folder) as checkpoint:
         handle = Swarm(spark, config).start(
             stream("points", POINTS_SCHEMA, FILES_PER_BATCH),
             stream("operations", CHANGES_SCHEMA, 1),
-            sink=observer,
+            sink=count_sample,
+            observers=[note],
             checkpoint=checkpoint,
             preload=table("queries", QUERIES_SCHEMA),
             history=history if config.policy == "static_history" else None,
             trigger={"availableNow": True},
         )
-        observer.watch(handle)
         handle.await_termination()
-        observer.note()
-    seconds = {
-        progress["batchId"]: progress["durationMs"]["triggerExecution"] / 1000
-        for progress in handle.query.recentProgress
-        if progress["numInputRows"]
-    }
+    seconds = batch_seconds(handle.query)
     return Series(
         policy=config.policy,
         seconds=[seconds[batch] for batch in range(batches)],
-        busy=[list(p.busy_s) for p in observer.progress],
-        received=[list(p.points_by_executor) for p in observer.progress],
-        matches=[p.matches for p in observer.progress],
+        busy=[list(p.busy_s) for p in progress],
+        received=[list(p.points_by_executor) for p in progress],
+        matches=[p.matches for p in progress],
         partitions=len(handle.plan().partitions),
-        sample=observer.sample,
+        sample=sample,
         decisions=[str(decision) for decision in handle.decisions()],
     )
 

@@ -8,8 +8,8 @@ Parquet files that the engine and its rivals read, the same from the same seed. 
     asks/batch=00000.parquet             op, id, rectangle
 
 A batch has the points of :data:`BATCH_SECONDS` of event time, some of them up to two seconds late.
-What a subscription asks for stands in the files twice: as a condition, which the engine reads, and
-as columns, with which a join by hand compares.
+The condition of a subscription is in the files twice: as text, which the engine reads, and as
+columns, which the join in plain Spark uses.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ KINDS = ("car", "bus", "taxi", "bike")
 SPEEDS = (30.0, 50.0, 80.0, 100.0)
 AGGREGATE, WINDOW = "count, mean(speed), max(speed)", f"{BATCH_SECONDS} seconds"
 ASK_SIDE = 0.005
-"""Side of a snapshot query against that of the space: a town, some thousands of points."""
+"""Side of a snapshot query as a share of the side of the space: some thousands of points."""
 
 FEW_VALUES = ["kind", "op", "aggregate"]
-"""Columns with few different values, which are shorter as dictionaries."""
+"""Columns with few distinct values, written with dictionary encoding."""
 
 FIRST_AGGREGATE = 1_000_000_000
 """Ids of aggregates begin here, those of subscriptions at 0."""
@@ -49,7 +49,7 @@ class AppInputs:
     Attributes
     ----------
     folder
-        Where they are.
+        Their folder.
     bounds
         The space.
     side
@@ -81,16 +81,23 @@ class AppInputs:
         return self.folder / "asks" / f"batch={batch:05d}.parquet"
 
     def read(self, kind: str, batch: int | None = None) -> pa.Table:
-        """Return the rows of some files: of a batch, or all of them."""
+        """Return the rows of a batch, or of all files."""
         pattern = "*.parquet" if batch is None else f"batch={batch:05d}*.parquet"
         files = sorted((self.folder / kind).glob(pattern))
         return pa.concat_tables(pq.read_table(file, partitioning=None) for file in files)
 
 
 def write_app_inputs(
-    folder: Path, batches: int, points: int, queries: int, aggregates: int, asks: int, seed: int,
+    folder: Path,
+    *,
+    batches: int,
+    points: int,
+    queries: int,
+    aggregates: int,
+    asks: int,
+    seed: int,
     side: float = 0.001,
-) -> AppInputs:  # fmt: skip
+) -> AppInputs:
     """Write the inputs into a new folder."""
     where = cities_density(CONTIGUOUS_US, 1000, 1000)
     anywhere = Density("uniform", where.bounds, np.ones((1, 1)))
@@ -132,10 +139,13 @@ def write_app_inputs(
         speed, kinds = rng.uniform(0, 120, points), rng.choice(KINDS, points)
         for part, mine in enumerate(np.array_split(np.arange(points), inputs.files_per_batch)):
             columns = {
-                "id": mine + batch * points, "x": x[mine], "y": y[mine],
+                "id": mine + batch * points,
+                "x": x[mine],
+                "y": y[mine],
                 "ts": pa.array(ts[mine], pa.timestamp("us", "UTC")),
-                "speed": speed[mine], "kind": kinds[mine],
-            }  # fmt: skip
+                "speed": speed[mine],
+                "kind": kinds[mine],
+            }
             number = batch * inputs.files_per_batch + part
             write_numbered(inputs.points_file(batch, part), number, columns, FEW_VALUES)
         columns = {

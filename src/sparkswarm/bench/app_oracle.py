@@ -1,7 +1,7 @@
-"""What ``sparkswarm bench apps`` is checked against: brute force over a sample.
+"""Checks the results of ``sparkswarm bench apps`` on a sample, by brute force.
 
-Every point of the sample is compared with every query, or every query of it with every point,
-by NumPy and the columns of the inputs; nothing here is shared with the engine.
+Every sampled point is compared with every query, or every sampled query with every point, with
+NumPy on the columns of the inputs. No code is shared with the engine.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from sparkswarm.bench.app_inputs import BATCH_SECONDS, LATE, SECOND, AppInputs
 from sparkswarm.spark.sinks import MemorySink, NoopSink, Sink
 
 SAMPLE = 300
+"""Points of the last batch, and aggregates, that are checked."""
 
 Through = Callable[[Mapping[str, Sink]], None]
+"""Runs the engine once with these sinks."""
 
 
 class Checked(NamedTuple):
-    """How many results were compared, and how many were wrong."""
+    """Number of results compared, and of wrong ones."""
 
     checked: int
     wrong: int
@@ -35,7 +37,7 @@ class Checked(NamedTuple):
 
 
 def check(inputs: AppInputs, kind: str, window: int, through: Through) -> Checked:
-    """Run a kind of query once with sinks of ours, and compare."""
+    """Run a kind of query once, and compare a sample of its results."""
     last = inputs.batches - 1
     rng = np.random.default_rng(inputs.points)
     points = inputs.read("points", last)
@@ -83,7 +85,7 @@ def _matches(inputs: AppInputs, sample: pa.Table, found: pa.Table) -> Checked:
 
 
 def _summaries(inputs: AppInputs, watched: npt.NDArray[np.int64], found: pa.Table) -> Checked:
-    """Every window of the watched queries that was due by the last batch."""
+    """Check every window of the watched queries that was due by the last batch."""
     queries = inputs.read("aggregates")
     rows = dict(zip(queries["id"].to_pylist(), range(queries.num_rows), strict=True))
     batches = [inputs.read("points", batch) for batch in range(inputs.batches)]
@@ -92,7 +94,7 @@ def _summaries(inputs: AppInputs, watched: npt.NDArray[np.int64], found: pa.Tabl
         np.concatenate([b[name].to_numpy() for b in batches]) for name in ("x", "y", "speed")
     )
     length = BATCH_SECONDS * SECOND
-    # A point counts where its window's end is after the watermark of its batch.
+    # A point counts if the end of its window is after the watermark of its batch.
     latest = np.maximum.accumulate([t.max() for t in times])
     watermarks = [-(2**62), *(latest[:-1] - LATE)]
     end = np.concatenate(times) // length * length + length
@@ -120,7 +122,7 @@ def _summaries(inputs: AppInputs, watched: npt.NDArray[np.int64], found: pa.Tabl
 
 
 def _answers(inputs: AppInputs, window: int, found: pa.Table) -> Checked:
-    """Every snapshot query of the last batch."""
+    """Check every snapshot query of the last batch."""
     last = inputs.batches - 1
     got: dict[int, list[tuple[int | None, int | None]]] = {}
     for row in found.to_pylist():

@@ -1,14 +1,14 @@
-"""The rivals in ``sparkswarm bench apps``: every kind of query by plain Spark, written by hand.
+"""The rivals in ``sparkswarm bench apps``: every kind of query in plain Spark, written by hand.
 
-What an engineer who knows Spark well would write, without Python where data flows. Points and
-continuous queries meet as in :mod:`sparkswarm.bench.plain_spark`: queries in memory by cell, one
-shuffle of the points, a merge join. On top of that:
+What an engineer who knows Spark well would write, with no Python in the data path. Points and
+continuous queries are joined as in :mod:`sparkswarm.bench.plain_spark`: queries in memory by cell,
+one shuffle of the points, a merge join. In addition:
 
-- **subscriptions**: the conditions are columns of the queries, and part of the join's condition;
-- **aggregates**: Spark's own windows with a watermark, in append mode, with its default state
+- **subscriptions**: the conditions are columns of the queries, and part of the join condition;
+- **aggregates**: Spark's own windows with a watermark, in append mode, with the default state
   store, which keeps state in memory;
-- **snapshots**: each batch is appended to Parquet files, in which points know their cell; a batch's
-  questions are broadcast by cell and joined with the files of the window.
+- **snapshots**: each batch is appended to Parquet files with the cell of each point; a batch's
+  snapshot queries are broadcast by cell and joined with the files of the window.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ SUBSCRIPTIONS = f"id BIGINT, {EDGES}, where STRING, least_speed DOUBLE, only_kin
 AGGREGATES = f"id BIGINT, {EDGES}, aggregate STRING, window STRING"
 
 CELL_SIDE = 1.0
-"""Side of a cell against that of a continuous query, best for few results a point."""
+"""Side of a cell relative to that of a continuous query, best for few results per point."""
 
 ASK_CELL_SIDE = 5.0
-"""The same for snapshot queries, which are that much larger: a few cells for each."""
+"""The same for snapshot queries, which are larger: a few cells for each."""
 
 
 class Rivals:
@@ -52,12 +52,11 @@ class Rivals:
     spark
         The session.
     inputs
-        What to read.
+        The inputs.
     window
-        How many seconds snapshot queries look back.
+        Length of the window of snapshot queries, in seconds.
     sink
-        Who gets the rows, and the number of their batch; by default they are computed and
-        dropped.
+        Gets the rows of each batch; by default they are computed and dropped.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Rivals:
         self._partitions = SHUFFLE_PARTITIONS_PER_CORE * spark.sparkContext.defaultParallelism
 
     def seconds(self, kind: str) -> list[float]:
-        """Return the seconds of every batch of a kind."""
+        """Return the seconds of every batch of a kind of query."""
         settings = SETTINGS | {"spark.sql.shuffle.partitions": str(self._partitions)}
         run = {
             "subscriptions": self._subscriptions,
@@ -110,7 +109,7 @@ class Rivals:
 
     def _snapshots(self) -> list[float]:
         with tempfile.TemporaryDirectory() as kept:
-            # No continuous queries: only what says which cell something is in.
+            # Without continuous queries: only for the cells.
             nothing = self._read("subscriptions", SUBSCRIPTIONS).limit(0)
             join = self._join(nothing, ASK_CELL_SIDE)
             now: list[int] = []
@@ -145,9 +144,12 @@ class Rivals:
         return self._spark.read.schema(schema).parquet(str(self._inputs.folder / kind))
 
     def _join(
-        self, queries: DataFrame, cell_side: float, details: tuple[str, ...] = (),
+        self,
+        queries: DataFrame,
+        cell_side: float,
+        details: tuple[str, ...] = (),
         condition: Column | None = None,
-    ) -> PlainSpark:  # fmt: skip
+    ) -> PlainSpark:
         i = self._inputs
         space = Inputs(i.folder, i.bounds, i.side, i.batches, i.points, 0, 0, i.files_per_batch)
         return PlainSpark(

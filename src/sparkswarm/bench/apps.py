@@ -1,9 +1,9 @@
-"""Every kind of query on the engine beside the same by plain Spark, on the same files, in one run.
+"""``sparkswarm bench apps``: every kind of query on the engine and in plain Spark.
 
-Owns what ``sparkswarm bench apps`` measures. Times are wall clock: a batch is what Spark's progress
-calls ``triggerExecution``, the same for the engine and for its rivals. Plain Spark serves the mix
-of all kinds with three streams; they are measured one after another and their times added, which
-is kinder to them than side by side.
+Both read the same files. Times are wall clock: the time of a batch is Spark's
+``triggerExecution``, for the engine and for its rivals. Plain Spark serves the mix of all kinds
+with three streams; they are measured one after another and their times added, which favours them
+over running side by side.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.bench.app_inputs import LATE, SECOND, AppInputs, write_app_inputs
 from sparkswarm.bench.app_oracle import Checked, check
 from sparkswarm.bench.app_rivals import AGGREGATES, ASKS, POINTS, SUBSCRIPTIONS, Rivals
-from sparkswarm.bench.plain_spark import JVM_OPTIONS, WARM_UP
+from sparkswarm.bench.plain_spark import WARM_UP, batch_seconds, bench_session
 from sparkswarm.config import SwarmConfig
 from sparkswarm.observe.progress import Progress
 from sparkswarm.spark.columns import PointColumns
 from sparkswarm.spark.engine import Swarm
 from sparkswarm.spark.handle import Handle
-from sparkswarm.spark.session import session
 from sparkswarm.spark.sinks import NoopSink, Sink
 from sparkswarm.window.windows import Sliding
 
@@ -42,7 +41,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class AppsSettings:
-    """How much to measure.
+    """The size of the benchmark.
 
     Attributes
     ----------
@@ -51,13 +50,13 @@ class AppsSettings:
     queries, aggregates, asks
         Subscriptions, aggregates, and snapshot queries in each batch.
     repeat
-        How often each kind is measured, engine and rival in turns.
+        Number of measurements of each kind, engine and rival in turns.
     cores
-        Cores, and executors.
+        Number of cores, and of executors.
     seed
-        Fixes everything random.
+        Seed of all random numbers.
     kinds
-        What to measure.
+        The kinds of query to measure.
     """
 
     batches: int = 12
@@ -72,28 +71,28 @@ class AppsSettings:
 
     @property
     def rivals(self) -> tuple[str, ...]:
-        """The kinds for which plain Spark has a stream, as far as they are needed."""
+        """The kinds that plain Spark is measured with."""
         needed = KINDS if "mixed" in self.kinds else self.kinds
         return tuple(kind for kind in needed if kind != "mixed")
 
     @property
     def steps(self) -> int:
-        """How many steps are told of."""
+        """Number of calls of ``tell``, for a progress bar."""
         return 1 + self.repeat * (len(self.kinds) + len(self.rivals)) + len(self.kinds)
 
 
 @dataclass
 class AppsRun:
-    """What was measured; ``to_json`` is what ``--json`` writes.
+    """The results; ``to_json`` is what ``--json`` writes.
 
     Attributes
     ----------
     swarm, plain
-        Seconds of a batch, of each kind and repetition.
+        Seconds of a batch, by kind, one for each repetition.
     stages
-        Where the engine's time goes, of each kind: seconds of a batch.
+        Seconds of each stage of a batch of the engine, by kind.
     oracle
-        What was compared with brute force, of each kind.
+        Results of the comparison with brute force, by kind.
     """
 
     settings: AppsSettings
@@ -103,7 +102,7 @@ class AppsRun:
     oracle: dict[str, Checked] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the numbers; throughputs are medians of the repetitions, in points a second."""
+        """Return the numbers; throughputs are medians of the repetitions, in points per second."""
         return {kind: self._of(kind) for kind in self.settings.kinds}
 
     def _of(self, kind: str) -> dict[str, Any]:
@@ -123,19 +122,21 @@ class AppsRun:
 
 
 def run_apps(settings: AppsSettings, tell: Tell = lambda _: None) -> AppsRun:
-    """Measure everything; ``tell`` hears what is being done."""
+    """Run the benchmark; ``tell`` is called with the name of each step."""
     s = settings
     run = AppsRun(s)
     with tempfile.TemporaryDirectory(prefix="sparkswarm-apps-") as folder:
         tell("writing inputs")
         inputs = write_app_inputs(
-            Path(folder, "inputs"), s.batches, s.points, s.queries, s.aggregates, s.asks, s.seed
+            Path(folder, "inputs"),
+            batches=s.batches,
+            points=s.points,
+            queries=s.queries,
+            aggregates=s.aggregates,
+            asks=s.asks,
+            seed=s.seed,
         )
-        spark = session(
-            "sparkswarm bench apps",
-            f"local[{s.cores}]",
-            {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False, **JVM_OPTIONS},
-        )
+        spark = bench_session("sparkswarm bench apps", s.cores)
         try:
             bench = Bench(spark, inputs, Path(folder), s.cores)
             rivals = Rivals(spark, inputs, WINDOW_SECONDS)
@@ -162,7 +163,7 @@ def run_apps(settings: AppsSettings, tell: Tell = lambda _: None) -> AppsRun:
 
 
 class Bench:
-    """Runs of the engine over some inputs."""
+    """Runs the engine on some inputs."""
 
     def __init__(self, spark: SparkSession, inputs: AppInputs, folder: Path, cores: int) -> None:
         self._spark = spark
@@ -172,15 +173,11 @@ class Bench:
         self._runs = 0
 
     def measure(self, kind: str) -> tuple[float, dict[str, float]]:
-        """Return the seconds of the median batch, and of its stages."""
+        """Return the median seconds of a batch, and of its stages."""
         seen: list[Progress] = []
         handle = self.start(kind, {}, lambda progress, *_: seen.append(progress))
         handle.await_termination()
-        whole = [
-            progress["durationMs"]["triggerExecution"] / 1000
-            for progress in handle.query.recentProgress
-            if progress["numInputRows"]
-        ]
+        whole = list(batch_seconds(handle.query).values())
         seen = seen[-len(whole) :]
         stages = {
             name: median(progress.stages[name] for progress in seen[WARM_UP:])
@@ -199,9 +196,9 @@ class Bench:
         return check(self._inputs, kind, WINDOW_SECONDS, through)
 
     def start(self, kind: str, sinks: Mapping[str, Sink], *observers: Any) -> Handle:
-        """Start the engine on the whole of the inputs, its queries preloaded."""
+        """Start the engine on all inputs, with its queries preloaded."""
         self._runs += 1
-        b, i = self._inputs.bounds, self._inputs
+        i = self._inputs
         matching = kind in ("subscriptions", "mixed")
         aggregating, keeping = kind in ("aggregates", "mixed"), kind in ("snapshots", "mixed")
         subscriptions = Subscriptions({"speed": "number", "kind": "text"}) if matching else None
@@ -216,9 +213,11 @@ class Bench:
         if keeping:
             wanted["answers"] = NoopSink()
         config = SwarmConfig(
-            bounds=(b.min_x, b.min_y, b.max_x, b.max_y), grid=GRID, executors=self._cores,
+            bounds=i.bounds.edges,
+            grid=GRID,
+            executors=self._cores,
             round_batches=1,
-        )  # fmt: skip
+        )
         window = Sliding(f"{WINDOW_SECONDS} s") if keeping else None
         files = self._spark.readStream.option("maxFilesPerTrigger", i.files_per_batch)
         asks = self._spark.readStream.option("maxFilesPerTrigger", 1).schema(ASKS)

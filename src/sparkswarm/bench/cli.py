@@ -1,4 +1,4 @@
-"""The command ``sparkswarm bench``: words, options and tables; what is measured is beside it."""
+"""The commands of ``sparkswarm bench``: options and tables; each benchmark has its own module."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from sparkswarm.terminal import (
     write_json,
 )
 
-bench = typer.Typer(help="Benchmarks that anyone can run.", no_args_is_help=True)
+bench = typer.Typer(help="Run a benchmark.", no_args_is_help=True)
 
 Centres = Literal["uniform", "cities"]
 
 
 @contextmanager
 def _steps(total: int) -> Iterator[Callable[[str], None]]:
-    """Show how far a benchmark is; it says at the beginning of each of its steps what that is."""
+    """Show the progress of a benchmark; it calls the yielded function before each step."""
     with progress_bar() as progress:
         task = progress.add_task("starting", total=total)
         began = 0
@@ -45,18 +45,21 @@ def _steps(total: int) -> Iterator[Callable[[str], None]]:
 
 @bench.command()
 def balance(
-    executors: Annotated[int, typer.Option(min=1, help="Executors that share the work.")] = 22,
+    executors: Annotated[int, typer.Option(min=1, help="Number of executors.")] = 22,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; the hotspot is in 30 to 49.")] = 60,
     density: DensityOption = None,
     bounds: BoundsOption = None,
-    points: Annotated[int, typer.Option(min=1, help="Points in a round.")] = 1_000_000,
-    queries: Annotated[int, typer.Option(min=0, help="Queries registered.")] = 1_000_000,
+    points: Annotated[int, typer.Option(min=1, help="Points per round.")] = 1_000_000,
+    queries: Annotated[int, typer.Option(min=0, help="Number of queries.")] = 1_000_000,
     seed: SeedOption = 0,
     json_to: JsonOption = None,
     plans: Annotated[
-        Path | None, typer.Option(help="Also draw plans: at the start, settled, in the hotspot.")
+        Path | None,
+        typer.Option(
+            help="Also draw the plans at the start, settled and in the hotspot, to this file."
+        ),
     ] = None,
-    picture: Annotated[Path, typer.Option(help="Where to draw the picture.")] = Path(
+    picture: Annotated[Path, typer.Option(help="File of the picture.")] = Path(
         "artifacts/balance.png"
     ),
 ) -> None:
@@ -73,9 +76,14 @@ def balance(
         total = rounds * len(list(variants(executors)))
         task = progress.add_task("balance", total=total)
         runs = run_balance(
-            where, executors, rounds, points, queries, seed,
+            where,
+            executors,
+            rounds,
+            points,
+            queries,
+            seed,
             lambda variant, _: progress.update(task, advance=1, description=variant.label),
-        )  # fmt: skip
+        )
         title = f"{executors} executors, {where.name}, {points:,} points a round (simulated)"
         draw_balance(runs, title, picture)
         if plans:
@@ -100,8 +108,12 @@ def balance(
         f"five rounds after the hotspot's start, in the last round. Picture: {picture}"
     )
     settings = {
-        "density": where.name, "rounds": rounds, "points": points, "queries": queries, "seed": seed
-    }  # fmt: skip
+        "density": where.name,
+        "rounds": rounds,
+        "points": points,
+        "queries": queries,
+        "seed": seed,
+    }
     write_json(
         json_to,
         settings
@@ -114,33 +126,27 @@ def balance(
 
 @bench.command()
 def overhead(
-    executors: Annotated[int, typer.Option(min=2, help="Executors that share the work.")] = 22,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds played before measuring.")] = 15,
+    executors: Annotated[int, typer.Option(min=2, help="Number of executors.")] = 22,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to run before measuring.")] = 15,
     density: DensityOption = None,
     bounds: BoundsOption = None,
-    points: Annotated[int, typer.Option(min=1, help="Points in a round.")] = 1_000_000,
-    queries: Annotated[int, typer.Option(min=0, help="Queries registered.")] = 1_000_000,
-    repeat: Annotated[int, typer.Option(min=2, help="Times each operation is timed.")] = 300,
+    points: Annotated[int, typer.Option(min=1, help="Points per round.")] = 1_000_000,
+    queries: Annotated[int, typer.Option(min=0, help="Number of queries.")] = 1_000_000,
+    repeat: Annotated[int, typer.Option(min=2, help="Measurements per operation.")] = 300,
     seed: SeedOption = 0,
     json_to: JsonOption = None,
 ) -> None:
-    """Time each operation that the paper's two overhead figures time.
+    """Measure each operation of the paper's two overhead figures.
 
     Example: sparkswarm bench overhead --queries 100000 --repeat 50
     """
     from sparkswarm.bench.overhead import run_overhead
-    from sparkswarm.bench.world import RoundWorld
-    from sparkswarm.config import SwarmConfig
+    from sparkswarm.bench.world import RoundWorld, config_of
     from sparkswarm.workloads import choose_density
 
     with exit_on_error(), progress_bar() as progress:
         where = choose_density(density, bounds)
-        b = where.bounds
-        config = SwarmConfig(
-            bounds=(b.min_x, b.min_y, b.max_x, b.max_y),
-            grid=(where.grid.columns, where.grid.rows),
-            executors=executors,
-        )
+        config = config_of(where.grid, executors)
         task = progress.add_task("registering queries", total=rounds + 12)
         world = RoundWorld(config, where, None, points, queries, seed)
         for _ in range(rounds):
@@ -163,35 +169,37 @@ def overhead(
     write_json(
         json_to,
         {
-            "executors": executors, "grid": [where.grid.columns, where.grid.rows],
-            "queries": queries, "density": where.name,
+            "executors": executors,
+            "grid": [where.grid.columns, where.grid.rows],
+            "queries": queries,
+            "density": where.name,
             "operations": [operation.to_json() for operation in operations],
         },
-    )  # fmt: skip
+    )
 
 
 @bench.command()
 def engine(
-    batches: Annotated[int, typer.Option(min=4, help="Batches of each run.")] = 12,
-    points: Annotated[int, typer.Option(min=1000, help="Points in a batch.")] = 1_000_000,
-    queries: Annotated[int, typer.Option(min=1000, help="Queries registered.")] = 1_000_000,
+    batches: Annotated[int, typer.Option(min=4, help="Batches per run.")] = 12,
+    points: Annotated[int, typer.Option(min=1000, help="Points per batch.")] = 1_000_000,
+    queries: Annotated[int, typer.Option(min=1000, help="Number of queries.")] = 1_000_000,
     many_queries: Annotated[
-        int, typer.Option(min=0, help="Queries of the memory run; 0 leaves it out.")
+        int, typer.Option(min=0, help="Number of queries in the memory run; 0 skips it.")
     ] = 8_000_000,
     centres: Annotated[
         Centres,
         typer.Option(
-            help="Where queries wait: uniform, a few results for a point; cities, hundreds."
+            help="Distribution of queries: uniform (a few results per point) or cities (hundreds)."
         ),
     ] = "uniform",
-    repeat: Annotated[int, typer.Option(min=1, help="Times each throughput is measured.")] = 3,
-    cores: Annotated[int, typer.Option(min=1, help="Cores, and executors.")] = 2,
+    repeat: Annotated[int, typer.Option(min=1, help="Measurements per throughput.")] = 3,
+    cores: Annotated[int, typer.Option(min=1, help="Number of cores, and of executors.")] = 2,
     seed: SeedOption = 0,
     json_to: JsonOption = None,
 ) -> None:
-    """Measure the engine on Spark beside plain Spark and beside the kernel alone.
+    """Measure the engine on Spark, plain Spark, and the matching kernel alone.
 
-    Takes some 10 minutes. Example: sparkswarm bench engine --repeat 1 --many-queries 0
+    Takes about 10 minutes. Example: sparkswarm bench engine --repeat 1 --many-queries 0
     """
     from sparkswarm.bench.engine import EngineSettings, run_engine
 
@@ -234,19 +242,20 @@ def engine(
 @bench.command()
 def adapt(
     batches: Annotated[
-        int, typer.Option(min=6, help="Batches; the hotspot is in all but the first quarter.")
+        int,
+        typer.Option(min=6, help="Batches; the hotspot is in all but the first quarter."),
     ] = 20,
-    points: Annotated[int, typer.Option(min=1000, help="Points in a batch.")] = 200_000,
+    points: Annotated[int, typer.Option(min=1000, help="Points per batch.")] = 200_000,
     queries: Annotated[int, typer.Option(min=100, help="Queries before the hotspot.")] = 200_000,
     density: DensityOption = None,
     bounds: BoundsOption = None,
     seed: SeedOption = 0,
     json_to: JsonOption = None,
-    picture: Annotated[Path, typer.Option(help="Where to draw the picture.")] = Path(
+    picture: Annotated[Path, typer.Option(help="File of the picture.")] = Path(
         "artifacts/adapt.png"
     ),
 ) -> None:
-    """Measure how each policy bears a hotspot, on Spark.
+    """Measure how each policy handles a hotspot, on Spark.
 
     Example: sparkswarm bench adapt --batches 14 --points 100000
     """
@@ -282,21 +291,24 @@ def adapt(
 
 @bench.command()
 def apps(
-    batches: Annotated[int, typer.Option(min=4, help="Batches of each run.")] = 12,
-    points: Annotated[int, typer.Option(min=1000, help="Points in a batch.")] = 500_000,
-    queries: Annotated[int, typer.Option(min=1, help="Subscriptions registered.")] = 500_000,
-    aggregates: Annotated[int, typer.Option(min=1, help="Aggregates registered.")] = 200_000,
-    asks: Annotated[int, typer.Option(min=2, help="Snapshot queries in a batch.")] = 200,
+    batches: Annotated[int, typer.Option(min=4, help="Batches per run.")] = 12,
+    points: Annotated[int, typer.Option(min=1000, help="Points per batch.")] = 500_000,
+    queries: Annotated[int, typer.Option(min=1, help="Number of subscriptions.")] = 500_000,
+    aggregates: Annotated[int, typer.Option(min=1, help="Number of aggregates.")] = 200_000,
+    asks: Annotated[int, typer.Option(min=2, help="Snapshot queries per batch.")] = 200,
     kinds: Annotated[
         list[str] | None,
-        typer.Option("--kind", help="subscriptions, aggregates, snapshots or mixed; all if none."),
+        typer.Option(
+            "--kind",
+            help="subscriptions, aggregates, snapshots or mixed; default: all.",
+        ),
     ] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Times each kind is measured.")] = 3,
-    cores: Annotated[int, typer.Option(min=1, help="Cores, and executors.")] = 2,
+    repeat: Annotated[int, typer.Option(min=1, help="Measurements per kind.")] = 3,
+    cores: Annotated[int, typer.Option(min=1, help="Number of cores, and of executors.")] = 2,
     seed: SeedOption = 0,
     json_to: JsonOption = None,
 ) -> None:
-    """Measure every kind of query on Spark beside the same written by hand in plain Spark.
+    """Measure every kind of query on the engine, and written by hand in plain Spark.
 
     Example: sparkswarm bench apps --repeat 1 --kind aggregates
     """

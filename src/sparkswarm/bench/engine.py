@@ -1,9 +1,8 @@
-"""The engine against its rivals, on Spark, on the same files, in one run.
+"""``sparkswarm bench engine``: the engine, plain Spark and the matching kernel on the same files.
 
-Owns what ``sparkswarm bench engine`` measures: throughput beside the best that plain Spark can
-do and beside the kernel alone, with and without queries that change; the time of a small batch;
-what moving a partition adds; what queries take in memory. Times are wall clock: a batch is
-what Spark's progress calls ``triggerExecution``, the same for us and for the rival.
+Measures the throughput of each, with and without changing queries; the time of a small batch;
+the cost of moving a partition; the memory of queries. Times are wall clock: the time of a batch
+is Spark's ``triggerExecution``, for the engine and for plain Spark.
 """
 
 from __future__ import annotations
@@ -29,42 +28,46 @@ from sparkswarm.bench.inputs import (
 )
 from sparkswarm.bench.kernel import kernel_points_per_second
 from sparkswarm.bench.memory import MemoryWatch
-from sparkswarm.bench.plain_spark import JVM_OPTIONS, WARM_UP, run_plain_spark
+from sparkswarm.bench.plain_spark import (
+    WARM_UP,
+    batch_seconds,
+    bench_session,
+    run_plain_spark,
+)
 from sparkswarm.config import SwarmConfig
 from sparkswarm.protocol.partition import PlanChange, moved
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.engine import Swarm
 from sparkswarm.spark.handle import Handle
-from sparkswarm.spark.session import session
 from sparkswarm.spark.sinks import NoopSink, Sink
 
 GRID = (1000, 1000)
 SMALL_POINTS, SMALL_EXECUTORS, SMALL_BATCHES = 1000, 4, 24
 MOVED_QUERIES = 100_000
 CELL_SIDE = {"uniform": 1.0, "cities": 0.5}
-"""The rival's best cells: for few results a point, and for many."""
+"""The best cells for plain Spark: with few results per point, and with many."""
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How much to measure.
+    """The size of the benchmark.
 
     Attributes
     ----------
     batches, points, queries
-        Of the throughput runs.
+        Batches, points per batch and queries of the throughput runs.
     many_queries
-        Of the memory run; 0 leaves it out.
+        Number of queries in the memory run; 0 skips it.
     centres
-        Where queries wait: ``uniform``, a few results for a point, or ``cities``, hundreds.
+        Distribution of queries: ``uniform`` (a few results per point) or ``cities`` (hundreds).
     repeat
-        How often each throughput is measured, engine and rival in turns.
+        Number of measurements of each throughput, engine and rival in turns.
     cores
-        Cores, and executors, of the throughput runs.
+        Number of cores, and of executors, of the throughput runs.
     seed
-        Fixes everything random.
+        Seed of all random numbers.
     """
 
     batches: int = 12
@@ -78,13 +81,13 @@ class EngineSettings:
 
     @property
     def steps(self) -> int:
-        """How many steps are told of."""
+        """Number of calls of ``tell``, for a progress bar."""
         return 6 + 4 * self.repeat + bool(self.many_queries)
 
 
 @dataclass
 class EngineRun:
-    """What was measured; ``to_json`` is what ``--json`` writes."""
+    """The results; ``to_json`` is what ``--json`` writes."""
 
     settings: EngineSettings
     swarm: list[float] = field(default_factory=list)
@@ -100,7 +103,7 @@ class EngineRun:
     wrong: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the numbers; throughputs are medians of the repetitions, in points a second."""
+        """Return the numbers; throughputs are medians of the repetitions, in points per second."""
         swarm, churn = median(self.swarm), median(self.swarm_churn)
         plain, plain_churn = median(self.plain), median(self.plain_churn)
         return {
@@ -133,7 +136,7 @@ class EngineRun:
 
 
 def run_engine(settings: EngineSettings, tell: Tell = lambda _: None) -> EngineRun:
-    """Measure everything; ``tell`` hears what is being done."""
+    """Run the benchmark; ``tell`` is called with the name of each step."""
     run = EngineRun(settings)
     s = settings
     with tempfile.TemporaryDirectory() as folder:
@@ -142,16 +145,17 @@ def run_engine(settings: EngineSettings, tell: Tell = lambda _: None) -> EngineR
             Path(folder, "inputs"), s.batches, s.points, s.queries, seed=s.seed, centres=s.centres
         )
         small = write_inputs(
-            Path(folder, "small"), SMALL_BATCHES, SMALL_POINTS, s.queries, seed=s.seed,
-            centres=s.centres, files_per_batch=1,
-        )  # fmt: skip
+            Path(folder, "small"),
+            SMALL_BATCHES,
+            SMALL_POINTS,
+            s.queries,
+            seed=s.seed,
+            centres=s.centres,
+            files_per_batch=1,
+        )
         tell("the kernel alone")
         run.kernel = kernel_points_per_second(inputs, min(3, s.batches), s.cores)
-        spark = session(
-            "sparkswarm bench engine",
-            f"local[{s.cores}]",
-            {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False, **JVM_OPTIONS},
-        )
+        spark = bench_session("sparkswarm bench engine", s.cores)
         try:
             bench = _Bench(spark, Path(folder), s)
             for number in range(s.repeat):
@@ -164,9 +168,13 @@ def run_engine(settings: EngineSettings, tell: Tell = lambda _: None) -> EngineR
                     ours.append(s.points / median(bench.seconds(inputs, churn)))
                     tell(f"plain Spark{what}")
                     rival = run_plain_spark(
-                        spark, inputs, s.batches, churn, count=False,
+                        spark,
+                        inputs,
+                        s.batches,
+                        churn,
+                        count=False,
                         cell_side=CELL_SIDE[s.centres],
-                    )  # fmt: skip
+                    )
                     theirs.append(rival.points_per_second)
             tell("checking a sample against brute force")
             for churn in (False, True):
@@ -188,7 +196,7 @@ def run_engine(settings: EngineSettings, tell: Tell = lambda _: None) -> EngineR
 
 
 class _Bench:
-    """Runs of the engine on files."""
+    """Runs the engine on files."""
 
     def __init__(self, spark: SparkSession, folder: Path, settings: EngineSettings) -> None:
         self._spark = spark
@@ -204,17 +212,17 @@ class _Bench:
         sink: Sink | None = None,
         config: dict[str, Any] | None = None,
     ) -> Handle:
-        """Start the engine on the whole of some inputs, its queries preloaded."""
+        """Start the engine on all of some inputs, with its queries preloaded."""
         self._runs += 1
-        b = inputs.bounds
         swarm = Swarm(
             self._spark,
             SwarmConfig(
-                bounds=(b.min_x, b.min_y, b.max_x, b.max_y), grid=GRID,
+                bounds=inputs.bounds.edges,
+                grid=GRID,
                 executors=executors or self._settings.cores,
                 **{"round_batches": 1, **(config or {})},
             ),
-        )  # fmt: skip
+        )
         points = (
             self._spark.readStream.schema(POINTS_SCHEMA)
             .option("maxFilesPerTrigger", inputs.files_per_batch)
@@ -238,10 +246,10 @@ class _Bench:
         """Return the seconds of every batch after the warm-up."""
         handle = self.start(inputs, churn, executors)
         handle.await_termination()
-        return _batch_seconds(handle)[WARM_UP:]
+        return list(batch_seconds(handle.query).values())[WARM_UP:]
 
     def oracle(self, inputs: Inputs, churn: bool) -> tuple[int, int]:
-        """Compare a sample of the last batch with brute force; return how many, how many wrong."""
+        """Check a sample of the last batch by brute force; return its size and the number wrong."""
         last = inputs.batches - 1
         ids, expected = brute_force_sample(inputs, last, churn)
         found: dict[int, int] = {}
@@ -259,7 +267,7 @@ class _Bench:
         return len(got), sum(a != b for a, b in zip(got, expected.tolist(), strict=True))
 
     def move_overhead(self, inputs: Inputs) -> float:
-        """Return by how much a batch takes longer in which a large partition moves.
+        """Return the relative overhead of a batch in which a large partition moves.
 
         Every other batch, one partition of about 100,000 queries changes its executor.
         """
@@ -276,8 +284,8 @@ class _Bench:
         quiet = {"round_batches": 10**6}
         holder["handle"] = self.start(inputs, False, executors, sink, quiet)
         holder["handle"].await_termination()
-        seconds = _batch_seconds(holder["handle"])
-        # Each beside its neighbours, because a machine's pace changes within a run.
+        seconds = list(batch_seconds(holder["handle"].query).values())
+        # Relative to the neighbouring batches, because the speed of a machine varies.
         ratios = [
             2 * seconds[batch] / (seconds[batch - 1] + seconds[batch + 1])
             for batch in moves
@@ -286,7 +294,7 @@ class _Bench:
         return median(ratios) - 1 if ratios else 0.0
 
     def memory(self, queries: int) -> dict[str, float]:
-        """Register many queries and match points against them, watching the memory."""
+        """Register many queries, match points against them, and measure the memory."""
         s = self._settings
         inputs = write_inputs(
             self._folder / "many", 3, s.points, queries, 0.0, s.seed, centres=s.centres
@@ -309,24 +317,16 @@ class _Bench:
         }
 
     def profile(self, inputs: Inputs) -> dict[str, float]:
-        """Return the seconds of one batch's steps, each measured as what it adds to the last.
+        """Return the seconds that each step adds to a batch.
 
-        A batch read of the same files, without streaming: what a micro-batch takes beyond is
-        Spark's bookkeeping of the stream and ours.
+        The same files are read as a static DataFrame; the remaining time of a micro-batch is the
+        bookkeeping of Spark's stream and of the engine.
         """
         from sparkswarm.bench.profile import profile_batch
 
         handle = self.start(inputs, False)
         handle.await_termination()
         return profile_batch(self._spark, handle, inputs)
-
-
-def _batch_seconds(handle: Handle) -> list[float]:
-    return [
-        progress["durationMs"]["triggerExecution"] / 1000
-        for progress in handle.query.recentProgress
-        if progress["numInputRows"]
-    ]
 
 
 def _move_one(plan: Plan, turn: int) -> tuple[Plan, list[PlanChange]]:

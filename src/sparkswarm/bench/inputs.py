@@ -1,19 +1,16 @@
-"""The inputs of ``sparkswarm bench engine``, and how many results they must give.
+"""The inputs of ``sparkswarm bench engine``, and the exact number of their results.
 
-Parquet files that an engine and its rivals read as streams, the same from the same seed, and
-exact counts of the results to check them all against. Nothing here knows any engine.
-
-In the folder given::
+Parquet files that the engine and its rivals read as streams, determined by a seed. Independent
+of the engine. Files in the folder::
 
     points/batch=00000-part=0.parquet     id BIGINT, x DOUBLE, y DOUBLE
     queries/part=0.parquet                id BIGINT, min_x, min_y, max_x, max_y DOUBLE
     changes/batch=00000.parquet           op STRING ('update'), id, min_x, min_y, max_x, max_y
 
-Queries are closed rectangles. The changes of a batch hold for its points already. Every file
-carries a modification time, later for later batches, so that Spark's file source takes the
-files in their order: with ``maxFilesPerTrigger`` at ``files_per_batch`` for the points and at 1
-for the changes, a micro-batch is a batch. The files of a batch are of one size, so that its
-points are read by several cores, evenly.
+Queries are closed rectangles. The changes of a batch apply to its own points. Modification times
+increase with the batch, so that Spark's file source reads the files in order: with
+``maxFilesPerTrigger`` at ``files_per_batch`` for the points and at 1 for the changes, a
+micro-batch is a batch. The files of a batch have the same size, so that cores read them evenly.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ CHANGES_SCHEMA = f"op STRING, {QUERIES_SCHEMA}"
 
 _EDGES = Rectangles._fields
 _FIRST_TIME = 1_600_000_000
-"""When the first file pretends to have been written, in seconds since 1970."""
+"""Modification time of the first file, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +59,15 @@ class Inputs:
     Attributes
     ----------
     folder
-        Where they are.
+        Their folder.
     bounds
-        The space; points lie inside it, queries may stick out.
+        The space; points lie inside it, queries may extend beyond it.
     side
         Side of a query as a share of the side of the space.
     batches, points, queries, changes
-        Batches, points in each, queries in all, queries that change in each batch.
+        Number of batches, points per batch, queries, and changed queries per batch.
     files_per_batch
-        Files with a batch's points.
+        Number of files with the points of a batch.
     """
 
     folder: Path
@@ -84,17 +81,17 @@ class Inputs:
 
     @property
     def points_folder(self) -> Path:
-        """The stream of points."""
+        """Folder of the stream of points."""
         return self.folder / "points"
 
     @property
     def queries_folder(self) -> Path:
-        """The queries as they are before the first batch."""
+        """Folder of the queries before the first batch."""
         return self.folder / "queries"
 
     @property
     def changes_folder(self) -> Path:
-        """The stream of changes."""
+        """Folder of the stream of changes."""
         return self.folder / "changes"
 
     def read_points(self, batch: int) -> tuple[LongArray, FloatArray, FloatArray]:
@@ -107,7 +104,7 @@ class Inputs:
         return ids, x, y
 
     def read_queries(self, batch: int | None = None) -> Rectangles:
-        """Return the queries that hold in a batch, by id; without a batch, the unchanged ones."""
+        """Return the queries of a batch, by id; without a batch, those before the first."""
         table = pa.concat_tables(
             pq.read_table(file, partitioning=None)
             for file in sorted(self.queries_folder.glob("*.parquet"))
@@ -149,23 +146,23 @@ def write_inputs(
     Parameters
     ----------
     folder
-        Made if it is not there.
+        The folder; it is created if necessary.
     batches, points, queries
-        Batches, points in each, queries in all. Point ids are unique over all batches; the ids
-        of the queries are 0 to ``queries - 1``.
+        Number of batches, points per batch and queries. Point ids are unique over all batches;
+        query ids are 0 to ``queries - 1``.
     change_share
-        Share of the queries that change in each batch, drawn anew for each.
+        Share of the queries that change in each batch.
     seed
-        Fixes everything random. A batch's points do not depend on the number of batches.
+        Seed of all random numbers. A batch's points do not depend on the number of batches.
     density
-        Where the points are; the cities of the contiguous United States unless given.
+        Distribution of the points; by default the cities of the contiguous United States.
     side
         Side of a query as a share of the side of the space.
     centres
-        Where queries wait, changed ones too: ``"cities"`` is where the points are, where a
-        point has hundreds of results; ``"uniform"`` is anywhere in the bounds.
+        Distribution of the queries: ``"cities"`` is that of the points, with hundreds of results
+        per point; ``"uniform"`` is uniform in the bounds.
     files_per_batch
-        Files into which each batch's points are divided, evenly.
+        Number of files with the points of a batch.
 
     Raises
     ------
@@ -174,8 +171,8 @@ def write_inputs(
     """
     if min(batches, points, queries) < 1 or not 1 <= files_per_batch <= points:
         raise WorkloadError(
-            "a benchmark needs at least 1 batch, 1 point, 1 query and 1 file a batch, and no more "
-            f"files than points, got {batches}, {points}, {queries} and {files_per_batch}"
+            "a benchmark needs at least 1 batch, 1 point, 1 query and 1 file per batch, and no "
+            f"more files than points, got {batches}, {points}, {queries} and {files_per_batch}"
         )
     if not 0 <= change_share <= 1:
         raise WorkloadError(f"change_share must be between 0 and 1, got {change_share}")
@@ -214,10 +211,10 @@ def write_inputs(
 
 
 def count_matches(x: FloatArray, y: FloatArray, queries: Rectangles) -> LongArray:
-    """Return how many queries each point lies in, exactly, for millions of both.
+    """Return the exact number of queries that contain each point, for millions of both.
 
-    A line sweeps along x and keeps the queries it crosses in a tree over the points' y. No
-    grid, no comparison of a point with a query: nothing that an engine would share.
+    A sweep line along x keeps the queries that it crosses in a Fenwick tree over the points' y.
+    The algorithm has nothing in common with the engine's.
     """
     ys = np.sort(y)
     first = np.searchsorted(ys, queries.min_y, side="left")
@@ -241,10 +238,10 @@ def count_matches(x: FloatArray, y: FloatArray, queries: Rectangles) -> LongArra
 def brute_force_sample(
     inputs: Inputs, batch: int, churn: bool, sample: int = 2000, seed: int = 0
 ) -> tuple[LongArray, LongArray]:
-    """Return the ids of some points of a batch, ascending, and how many results each must have.
+    """Return the ids of some points of a batch, ascending, and the number of results of each.
 
-    Every point of the sample is compared with every query. With `churn`, the queries are as the
-    changes up to this batch, its own included, have left them.
+    Every point of the sample is compared with every query. With ``churn``, the changes up to this
+    batch, its own included, are applied to the queries.
     """
     ids, x, y = inputs.read_points(batch)
     chosen = np.random.default_rng(seed).choice(ids.size, min(sample, ids.size), replace=False)
@@ -328,11 +325,11 @@ def edges_of(
 def write_numbered(
     file: Path, number: int, columns: Mapping[str, object], dictionaries: bool | list[str] = False
 ) -> None:
-    """Write a file and give it the modification time of its number.
+    """Write a file, with a modification time that increases with ``number``.
 
-    ``dictionaries`` names columns of few different values.
+    ``dictionaries`` are the columns with dictionary encoding.
     """
     table = pa.table({name: pa.array(column) for name, column in columns.items()})
-    # Random numbers do not get smaller, and reading them plain is fastest.
+    # Random numbers do not compress, and are read fastest uncompressed.
     pq.write_table(table, file, compression="none", use_dictionary=dictionaries)
     os.utime(file, (_FIRST_TIME + number, _FIRST_TIME + number))

@@ -1,7 +1,7 @@
-"""The kernel alone: the same matching on all cores, with no Spark around it.
+"""The matching kernel without Spark, on all cores: the upper bound for the engine.
 
-The ceiling for the engine: every process has the whole index in memory and its share of the
-points in arrays, and does nothing but match.
+Every process has the whole index in memory and its share of the points in arrays, and does
+nothing but match.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sparkswarm.store.queries import NEVER, Queries
 from sparkswarm.store.segments import NO_DELTA, Base, Segment
 
 CHUNK = 131_072
-"""Points matched at once, as the engine does it."""
+"""Points per call, as in the engine."""
 
 
 def kernel_points_per_second(inputs: Inputs, batches: int, processes: int) -> float:
-    """Return how many points ``processes`` processes match in a second, all together."""
+    """Return the points per second that ``processes`` processes match together."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(processes)
     with _pool(context, processes, barrier) as pool:
@@ -53,7 +53,7 @@ def _begin(barrier: Any) -> None:
 
 
 def _work(inputs: Inputs, batches: int, number: int, processes: int) -> tuple[float, float]:
-    """Match this process's share; return when the matching began and ended."""
+    """Match the share of one process; return when matching began and ended."""
     boxes = np.stack(inputs.read_queries(), axis=1)
     grid = Grid(inputs.bounds, 1, 1)
     queries = Queries(np.arange(len(boxes)), boxes, np.full(len(boxes), NEVER))
@@ -62,7 +62,7 @@ def _work(inputs: Inputs, batches: int, number: int, processes: int) -> tuple[fl
         tuple(np.ascontiguousarray(c[number::processes]) for c in inputs.read_points(batch)[1:])
         for batch in range(batches)
     ]
-    _match(segment, *shares[0])  # compiled, and the index in the caches
+    _match(segment, *shares[0])  # compiles, and loads the index into the caches
     _barrier.wait()
     began = time.monotonic()
     for x, y in shares:

@@ -1,4 +1,4 @@
-"""How much memory a process and all that it started use, read from Linux's /proc."""
+"""Memory use of a process and its descendants, read from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def memory_in_use(root: int | None = None) -> int:
-    """Return the bytes that a process and its descendants use, pages they share counted once."""
+    """Return the bytes that a process and its descendants use; shared pages count once."""
     total = 0
-    for pid in _family(os.getpid() if root is None else root):
+    for pid in _descendants(os.getpid() if root is None else root):
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
@@ -21,7 +21,7 @@ def memory_in_use(root: int | None = None) -> int:
     return total
 
 
-def _family(root: int) -> list[int]:
+def _descendants(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -31,22 +31,22 @@ def _family(root: int) -> list[int]:
                 continue
             parent = int(stat.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
-    family, waiting = [], [root]
+    found, waiting = [], [root]
     while waiting:
         pid = waiting.pop()
-        family.append(pid)
+        found.append(pid)
         waiting += children.get(pid, [])
-    return family
+    return found
 
 
 class MemoryWatch:
-    """Looks at the memory in use now and then; ``peak`` is the most that was seen."""
+    """Samples the memory in use every ``every`` seconds; ``peak`` is the maximum."""
 
     def __init__(self, every: float = 0.5) -> None:
         self.peak = 0
         self._every = every
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> MemoryWatch:
         self._thread.start()
@@ -56,7 +56,7 @@ class MemoryWatch:
         self._done.set()
         self._thread.join()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while True:
             self.peak = max(self.peak, memory_in_use())
             if self._done.wait(self._every):

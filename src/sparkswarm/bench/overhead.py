@@ -1,8 +1,8 @@
-"""``sparkswarm bench overhead``: what each operation of the protocol costs.
+"""``sparkswarm bench overhead``: measures the time of each operation of the protocol.
 
-The operations that the paper's two overhead figures time (in GlobalIndex machines and in
-executors), on a protocol that has run for some rounds. Simulated machines, real operations:
-what is timed is the code that the engine runs. Networks are not part of it.
+The operations of the paper's two overhead figures (of GlobalIndex machines and of executors), on
+a protocol that has run for some simulated rounds. The measured code is that of the engine;
+network time is not included.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from sparkswarm.protocol.unit import LoadBalancingUnit
 from sparkswarm.workloads import QUERY_SIDE, Density
 
 BATCH = 10_000
-"""Objects that are routed or counted in one call, as an engine does."""
+"""Objects per call, as in the engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedOperation:
-    """One operation's times.
+    """The measured times of one operation.
 
     Attributes
     ----------
     name, figure
-        What it is, and where the paper times it.
+        The operation, and its figure in the paper.
     per
-        What one time is the time of.
+        Unit of the times, such as a point or a round.
     microseconds
-        All times measured.
+        All measurements.
     """
 
     name: str
@@ -81,7 +81,7 @@ class TimedOperation:
 def run_overhead(
     world: RoundWorld, density: Density, repeat: int, seed: int = 0
 ) -> Iterator[TimedOperation]:
-    """Time every operation ``repeat`` times on a world that has been played for a while."""
+    """Measure every operation ``repeat`` times, after some rounds of ``world``."""
     rng = np.random.default_rng(seed)
     yield from _global_index(world, density, rng, repeat)
     yield from _coordinator(world, repeat)
@@ -96,18 +96,24 @@ def _global_index(
     queries = density.grid.place_queries(*density.sample_queries(rng, BATCH, QUERY_SIDE))
     figure = "GlobalIndex (1)"
     yield TimedOperation(
-        "route a point", figure, f"point, in batches of {BATCH}",
+        "route a point",
+        figure,
+        f"point, in batches of {BATCH}",
         _timed(lambda: index.route(x, y), repeat, BATCH),
-    )  # fmt: skip
+    )
     yield TimedOperation(
-        "route a query", figure, f"query, in batches of {BATCH}",
+        "route a query",
+        figure,
+        f"query, in batches of {BATCH}",
         _timed(lambda: index.route_queries(queries), repeat, BATCH),
-    )  # fmt: skip
+    )
     one_x, one_y = x[:1], y[:1]
     yield TimedOperation(
-        "route a point alone", figure, "point, one a call",
+        "route a point alone",
+        figure,
+        "point, one a call",
         _timed(lambda: index.route(one_x, one_y), repeat),
-    )  # fmt: skip
+    )
     ids = count(world.swarm.plan.next_id, 2)
 
     def move() -> Callable[[], object]:
@@ -134,13 +140,13 @@ def _global_index(
 
 
 def _coordinator(world: RoundWorld, repeat: int) -> Iterator[TimedOperation]:
-    """Time the two steps that only the Coordinator takes, on fresh rounds of real costs."""
+    """Measure the two steps of the Coordinator, in new rounds with real costs."""
     plan, config = world.swarm.plan, world.config
     numerators = [
         sum(unit.model.numerator(unit.statistics(p.id)) for p in unit.partitions)
         for unit in world.swarm.units
     ]
-    # A hot executor, so that there is something to decide.
+    # An overloaded executor, so that there is something to decide.
     numerators[0] *= 3.0
     receive: list[float] = []
     decide: list[float] = []
@@ -172,9 +178,11 @@ def _executor(
 
     holds = f"executor with {len(most.partitions)} partitions"
     yield TimedOperation(
-        "identify the partition and collect statistics", "executor (1)",
-        f"point, in batches of {len(mine)}", _timed(collect, repeat, len(mine)),
-    )  # fmt: skip
+        "identify the partition and collect statistics",
+        "executor (1)",
+        f"point, in batches of {len(mine)}",
+        _timed(collect, repeat, len(mine)),
+    )
     rounds = count(world.round + 1)
 
     def close() -> Callable[[], object]:
@@ -198,9 +206,11 @@ def _executor(
 
     yield TimedOperation("find a reduction", "executor (3)", holds, _timed(search, repeat))
     yield TimedOperation(
-        "find a reduction, recount its queries", "executor (3)", holds,
+        "find a reduction, recount its queries",
+        "executor (3)",
+        holds,
         _timed(lambda: most.handle(request), repeat),
-    )  # fmt: skip
+    )
     taker = LoadBalancingUnit(most.executor + 1, [], world.config)
     ids = count(swarm.plan.next_id)
     largest = max(swarm.plan.partitions, key=lambda p: p.cells.area)
@@ -218,9 +228,11 @@ def _executor(
         return receive
 
     yield TimedOperation(
-        "take over a partition", "executor (4)", f"partition of {largest.cells.area} cells",
+        "take over a partition",
+        "executor (4)",
+        f"partition of {largest.cells.area} cells",
         _prepared(take_over, repeat),
-    )  # fmt: skip
+    )
 
 
 def _any(index: GlobalIndex, rng: np.random.Generator, min_columns: int = 1) -> Any:
@@ -229,7 +241,7 @@ def _any(index: GlobalIndex, rng: np.random.Generator, min_columns: int = 1) -> 
 
 
 def _timed(operation: Callable[[], object], repeat: int, objects: int = 1) -> tuple[float, ...]:
-    """Return microseconds an object, after one call that compiles and warms up."""
+    """Return microseconds per object, after one call to compile and warm up."""
     if repeat > 1:
         operation()
     times = []
@@ -241,6 +253,6 @@ def _timed(operation: Callable[[], object], repeat: int, objects: int = 1) -> tu
 
 
 def _prepared(prepare: Callable[[], Callable[[], object]], repeat: int) -> tuple[float, ...]:
-    """Time operations that each need preparing, the preparation left out."""
+    """Measure operations that need preparation, without the preparation."""
     prepare()()
     return tuple(time for _ in range(repeat) for time in _timed(prepare(), 1))

@@ -1,14 +1,14 @@
-"""The rival in ``sparkswarm bench engine``: the same results by plain Spark, at its best.
+"""The rival in ``sparkswarm bench engine``: the same results in plain Spark, as fast as possible.
 
-What an engineer who knows Spark well would write by hand, without a line of Python where data
-flows. The space is cut into square cells. The queries are kept in memory as one row for each
-cell with an array of all queries that touch it, divided among tasks and sorted by cell: so only
-the points are shuffled and sorted, and a merge join brings each to its candidates, the points of
-one cell after each other while its queries are in the processor's cache. An ``inline`` and a
-comparison turn candidates into results, pairs of a point and a query.
+What an engineer who knows Spark well would write by hand, with no Python in the data path. The
+space is divided into square cells. The queries are cached as one row per cell with an array of
+all queries that overlap it, partitioned and sorted by cell. So only the points are shuffled and
+sorted, and a merge join brings them to their candidates, one cell after another, while its
+queries are in the processor's cache. An ``inline`` and a comparison turn candidates into results,
+pairs of a point and a query.
 
-Queries that change go to a small table beside the large one, which overrules it; once it has
-grown to a share of the large one, that is built anew.
+Changed queries go to a small table that overrides the large one. When it has grown to a share of
+the large one, the large one is rebuilt.
 """
 
 from __future__ import annotations
@@ -26,51 +26,50 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sparkswarm.bench.inputs import CHANGES_SCHEMA, POINTS_SCHEMA, QUERIES_SCHEMA, Inputs
 from sparkswarm.errors import WorkloadError
-from sparkswarm.spark.session import temporary_settings
+from sparkswarm.spark.session import session, temporary_settings
 
 WARM_UP = 2
-"""Batches that run before the clock counts: Java compiles its code in them."""
+"""Batches that are not measured, in which Java compiles its code."""
 
 CELL_SIDE = 0.5
-"""Side of a cell against that of a query: smaller cells hold fewer candidates, but there are more
-of them to go through in every batch. This is for points with many results, 1 for those with few.
-"""
+"""Side of a cell relative to that of a query. Smaller cells have fewer candidates, but there are
+more of them in every batch. 0.5 is best for points with many results, 1 for points with few."""
 
 SHUFFLE_PARTITIONS_PER_CORE = 4
-"""More than one, so that a core that has the cells of a large city is not the last by far."""
+"""More than one, so that the cells of a large city do not delay one core."""
 
 REBUILD_AT = 0.1
-"""The large table is built anew when this share of the queries has changed since the last time."""
+"""Share of changed queries at which the large table is rebuilt."""
 
 JVM_OPTIONS = {"spark.driver.memory": "8g", "spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
-"""What a session of one machine should be started with for this; it cannot be set later."""
+"""Options of the session on one machine; they cannot be set later."""
 
 SETTINGS = {
-    # Sizes are known beforehand: what adapting could find out is worth less than what it costs.
+    # Sizes are known in advance: adaptive execution would cost more than it gains.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
-"""Settings that hold while the rival runs."""
+"""Settings of the session while the rival runs."""
 
 _EDGES = ("min_x", "min_y", "max_x", "max_y")
 
 
 @dataclass(frozen=True)
 class PlainSparkRun:
-    """What a run measured.
+    """The result of a run.
 
     Attributes
     ----------
     points
-        Points in each batch.
+        Points per batch.
     seconds
-        Of each batch after the first :data:`WARM_UP`, from the begin of its trigger to its end,
-        as Spark's progress reports tell (``triggerExecution``): files are listed, points read
-        and matched, all results made and handed to a sink that drops them, progress is logged.
-        With changing queries also whatever keeps the tables up to date.
+        Seconds of each batch after the first :data:`WARM_UP`, as in Spark's progress reports
+        (``triggerExecution``): listing files, reading and matching points, computing all results
+        for a sink that drops them, logging progress. With changing queries, also updating the
+        tables.
     results
-        Number of results of every batch, the first included; empty if nobody asked for them.
+        Number of results of every batch, the first included; empty if they were not counted.
     """
 
     points: int
@@ -94,36 +93,36 @@ def run_plain_spark(
 ) -> PlainSparkRun:
     """Match a stream of points with the queries, one micro-batch for each batch of the inputs.
 
-    The queries are in memory before the first batch begins. Results are counted in a second
-    run over the same batches, which is not timed.
+    The queries are cached before the first batch. Results are counted in a second run over the
+    same batches, which is not measured.
 
     Parameters
     ----------
     spark
-        A session, best one that was started with :data:`JVM_OPTIONS`. Settings that are changed
-        for the run are as before when it ends.
+        The session; it should have been started with :data:`JVM_OPTIONS`. Settings that are
+        changed for the run are restored.
     inputs
-        What to read.
+        The inputs.
     batches
-        How many of its batches, the warm-up included.
+        Number of batches, the warm-up included.
     churn
         Whether the changes of each batch are applied before its points are matched.
     on_batch
-        Called after every batch of the timed run with its number and its seconds.
+        Called after every batch of the measured run with its number and its seconds.
     count
         Whether to count the results.
     cell_side
-        Side of a cell against that of a query.
+        Side of a cell relative to that of a query.
 
     Raises
     ------
     WorkloadError
-        If there are not so many batches, or none is left after the warm-up.
+        If the inputs have fewer batches, or none is left after the warm-up.
     """
     if not WARM_UP < batches <= inputs.batches:
         raise WorkloadError(
-            f"batches must be above {WARM_UP}, which are the warm-up, and at most the "
-            f"{inputs.batches} that were written, got {batches}"
+            f"batches must be above {WARM_UP} (the warm-up) and at most {inputs.batches} (in the "
+            f"inputs), got {batches}"
         )
     partitions = SHUFFLE_PARTITIONS_PER_CORE * spark.sparkContext.defaultParallelism
     settings = SETTINGS | {"spark.sql.shuffle.partitions": str(partitions)}
@@ -155,22 +154,22 @@ def _drop_results(results: DataFrame, batch: int) -> None:
 
 
 class PlainSpark:
-    """The queries in memory, and how points are matched with them.
+    """The cached queries, and the join of points with them.
 
     Parameters
     ----------
     spark, inputs
-        Where to run, and what to read.
+        The session, and the inputs.
     partitions
-        Tasks among which the cells are divided; must be ``spark.sql.shuffle.partitions``.
+        Number of partitions of the cells; must be ``spark.sql.shuffle.partitions``.
     cell_side
-        Side of a cell against that of a query.
+        Side of a cell relative to that of a query.
     queries
         The queries; by default those of the inputs.
     details
         Columns of the queries beside their rectangles.
     condition
-        What else must hold of a point and a query, in their columns.
+        An additional join condition on the columns of points and queries.
     """
 
     def __init__(
@@ -196,7 +195,7 @@ class PlainSpark:
         self._changed_cells: DataFrame | None = None
 
     def stream(self, batches: int) -> DataFrame:
-        """Return the stream of points, a micro-batch for each of the first batches."""
+        """Return the stream of points, with a micro-batch for each of the first batches."""
         files = ",".join(f"batch={batch:05d}-*" for batch in range(batches))
         return (
             self._spark.readStream.schema(POINTS_SCHEMA)
@@ -206,14 +205,14 @@ class PlainSpark:
         )
 
     def with_cell(self, points: DataFrame) -> DataFrame:
-        """Say in which ``cell`` each point is."""
+        """Add the ``cell`` of each point."""
         cell = self._line("y", F.col("y")) * self._columns + self._line("x", F.col("x"))
         return points.withColumn("cell", cell)
 
     def match(self, points: DataFrame, *keep: str) -> DataFrame:
-        """Return the results: all pairs of a point ``id`` and a ``query`` that it lies in.
+        """Return the results: all pairs of a point ``id`` and a ``query`` that contains it.
 
-        Columns of the points to ``keep`` come along.
+        ``keep`` are further columns of the points in the results.
         """
         names = points.columns
         points = self.with_cell(points)
@@ -221,7 +220,7 @@ class PlainSpark:
         pairs = pairs.select("id", "query", *keep)
         if self._changed is None or self._changed_cells is None:
             return pairs
-        # What changed is small and goes to every task, so the points are shuffled only once.
+        # Changed queries are few and broadcast, so the points are shuffled only once.
         stale = F.broadcast(self._changed.select(F.col("id").alias("query")))
         changed = _inside(points.join(F.broadcast(self._changed_cells), "cell"), names, None)
         pairs = pairs.join(stale, "query", "left_anti").select("id", "query")
@@ -233,7 +232,7 @@ class PlainSpark:
         changed = files.parquet(str(self._inputs.changes_file(batch))).drop("op")
         if self._changed is not None:
             changed = _overruled(self._changed, changed)
-        # Cut off from how it came about, or each batch would have a longer plan than the last.
+        # The checkpoint cuts the lineage, which would grow with each batch.
         changed = changed.coalesce(1).localCheckpoint()
         if changed.count() < REBUILD_AT * self._inputs.queries:
             self._changed = changed
@@ -245,7 +244,7 @@ class PlainSpark:
         self._cells = self._kept(self._queries)
 
     def close(self) -> None:
-        """Free the memory."""
+        """Release the cached queries."""
         self._cells.unpersist()
 
     def _kept(self, queries: DataFrame) -> DataFrame:
@@ -254,7 +253,7 @@ class PlainSpark:
         return kept
 
     def exploded(self, queries: DataFrame) -> DataFrame:
-        """Return a row for every query and every ``cell`` that it touches."""
+        """Return a row for every query and every ``cell`` that it overlaps."""
         for axis in ("x", "y"):
             first, last = (self._line(axis, F.col(f"{end}_{axis}")) for end in ("min", "max"))
             queries = queries.withColumn(f"line_{axis}", F.explode(F.sequence(first, last)))
@@ -262,7 +261,7 @@ class PlainSpark:
         return queries.withColumn("cell", cell).drop("line_x", "line_y")
 
     def _by_cell(self, queries: DataFrame, partitions: int) -> DataFrame:
-        """Return a row for every ``cell`` that a query touches, with an array of the queries."""
+        """Return a row for every ``cell`` with queries, with an array of these."""
         query = F.struct(F.col("id").alias("query"), *_EDGES, *self._details)
         return (
             self.exploded(queries)
@@ -273,9 +272,9 @@ class PlainSpark:
         )
 
     def _line(self, axis: str, value: Column) -> Column:
-        """Return the number of the column (axis x) or row (axis y) of cells that a value is in.
+        """Return the number of the column (axis x) or row (axis y) of cells of a value.
 
-        It never falls where the value grows, so no result is lost to rounding.
+        It is monotonic, so no result is lost to rounding.
         """
         bounds = self._inputs.bounds
         start, length = (
@@ -286,7 +285,7 @@ class PlainSpark:
 
 
 def inside() -> Column:
-    """Say whether a point is in the rectangle of a query."""
+    """Return the condition that a point is in the rectangle of a query."""
     x, y = F.col("x"), F.col("y")
     across = (F.col("min_x") <= x) & (x <= F.col("max_x"))
     return across & (F.col("min_y") <= y) & (y <= F.col("max_y"))
@@ -298,7 +297,7 @@ def _inside(candidates: DataFrame, columns: list[str], condition: Column | None)
 
 
 def _overruled(queries: DataFrame, changed: DataFrame) -> DataFrame:
-    """Return the queries, those of them that changed as they are now."""
+    """Return the queries with changes applied."""
     same = queries.join(F.broadcast(changed.select("id")), "id", "left_anti")
     return same.select("id", *_EDGES).union(changed.select("id", *_EDGES))
 
@@ -310,7 +309,7 @@ def _run(
     sink: Callable[[DataFrame, int], None],
     on_batch: Callable[[int, float], None],
 ) -> None:
-    """Stream all batches once, with a sink for the results of each."""
+    """Run all batches once, with a sink for the results."""
 
     def run_batch(points: DataFrame, batch: int) -> None:
         if churn:
@@ -333,7 +332,7 @@ def _run(
 
 
 def follow(query: StreamingQuery, on_batch: Callable[[int, float], None]) -> None:
-    """Wait until the query ends and tell every batch as soon as Spark reports it."""
+    """Wait until the query ends; call ``on_batch`` for every batch that Spark reports."""
     told = -1
     ended = False
     while not ended:
@@ -343,3 +342,18 @@ def follow(query: StreamingQuery, on_batch: Callable[[int, float], None]) -> Non
             if progress["batchId"] > told and progress["numInputRows"]:
                 told = progress["batchId"]
                 on_batch(told, progress["durationMs"]["triggerExecution"] / 1000)
+
+
+def batch_seconds(query: StreamingQuery) -> dict[int, float]:
+    """Return the seconds (``triggerExecution``) of every recent batch with points, by number."""
+    return {
+        progress["batchId"]: progress["durationMs"]["triggerExecution"] / 1000
+        for progress in query.recentProgress
+        if progress["numInputRows"]
+    }
+
+
+def bench_session(name: str, cores: int) -> SparkSession:
+    """Start a session for a benchmark on some cores of this machine."""
+    quiet = dict.fromkeys(("spark.ui.enabled", "spark.ui.showConsoleProgress"), "false")
+    return session(name, f"local[{cores}]", quiet | JVM_OPTIONS)

@@ -1,7 +1,7 @@
-"""Where a batch's time goes: its steps one after another, each as what it adds.
+"""Profile of a batch: the time that each of its steps adds.
 
-Reads one batch of the inputs as a static DataFrame and runs ever longer beginnings of the
-engine's own way, so the numbers are those of the real tasks.
+Reads one batch of the inputs as a static DataFrame and runs longer and longer prefixes of the
+engine's stages, so the numbers are those of the real tasks.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.queries import ID
 
 REPEAT = 7
+"""Number of measurements of each step."""
 
 
 def profile_batch(spark: SparkSession, handle: Handle, inputs: Inputs) -> dict[str, float]:
@@ -77,7 +78,7 @@ def _noop(frame: DataFrame) -> Callable[[], None]:
 
 
 def _medians(actions: dict[str, Callable[[], None]]) -> dict[str, float]:
-    """Time all actions in turns, the first two turns for warming up."""
+    """Return the median time of each action, run in turns after two warm-up turns."""
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for turn in range(REPEAT + 2):
         for name, action in actions.items():

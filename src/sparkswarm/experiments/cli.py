@@ -37,8 +37,8 @@ _ServiceFile = Annotated[
     typer.Option(
         "--service",
         metavar="FILE",
-        help="Service times from a file (a run's config.json will do), or 'stored' for constants "
-        "that come with the program. Default: measure this machine, in some seconds.",
+        help="File with service times, such as the config.json of a run, or 'stored' for built-in "
+        "constants. Default: measure this machine, which takes some seconds.",
     ),
 ]
 _Minutes = Annotated[
@@ -61,11 +61,11 @@ def simulate(
     service: _ServiceFile = None,
     seed: SeedOption = 0,
     out: Annotated[
-        Path | None, typer.Option(help="The run's folder; default artifacts/simulate/SCENARIO.")
+        Path | None, typer.Option(help="Output folder; default: artifacts/simulate/SCENARIO.")
     ] = None,
     json_to: JsonOption = None,
 ) -> None:
-    """Play one of the paper's scenarios on its cluster, in virtual time, and write a folder."""
+    """Simulate one of the paper's scenarios on its cluster, and write the results to a folder."""
     from sparkswarm.experiments.claims import claims
     from sparkswarm.experiments.experiment import Settings, run_experiment
     from sparkswarm.experiments.folder import write_folder
@@ -99,9 +99,11 @@ def simulate(
         table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
     for name, of in found["policies"].items():
         numbers = (of["units_of_work"], of["latency_us"], of["balance"])
-        cells = [form.format(n) if n is not None else "failed" for form, n in zip(
-            ("{:.3g}", "{:,.0f}", "{:.2f}"), numbers, strict=True
-        )]  # fmt: skip
+        formats = ("{:.3g}", "{:,.0f}", "{:.2f}")
+        cells = [
+            "failed" if number is None else form.format(number)
+            for form, number in zip(formats, numbers, strict=True)
+        ]
         table.add_row(name, *cells, str(of["changes"]))
     stderr.print(table)
     for claim in claims(experiment):
@@ -120,8 +122,8 @@ def simulate(
 
 
 def figures(
-    name: Annotated[str, typer.Argument(metavar="[NAME|all]", help="Which figure.")] = "all",
-    out: Annotated[Path, typer.Option(help="Where the pictures and tables go.")] = Path(
+    name: Annotated[str, typer.Argument(metavar="[NAME|all]", help="The figure to draw.")] = "all",
+    out: Annotated[Path, typer.Option(help="Folder for the pictures and tables.")] = Path(
         "artifacts/figures"
     ),
     policies: _Policies = _ALL,

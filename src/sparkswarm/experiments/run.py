@@ -163,9 +163,7 @@ class _Player:
         processed = emitted = queries = work = latency = 0.0
         busy = np.zeros(m.stations)
         for _ in range(slices):
-            self._arrive()
-            assert self._load is not None
-            passed = self._slices.carry(self._load)
+            passed = self._slices.carry(self._arrive())
             present = float(np.dot(self._field.counts, self._mix.queries))
             emitted += passed.emitted
             processed += passed.processed
@@ -192,11 +190,11 @@ class _Player:
             )
         )
 
-    def _arrive(self) -> None:
-        """Update the mix, and register new queries."""
+    def _arrive(self) -> Load:
+        """Update the mix, and register new queries; return the load of a tuple."""
         mix = self._scenario.mix(self._slice * self._machines.slice_seconds)
         if self._load is not None and mix.same(self._mix):
-            return
+            return self._load
         more = np.maximum(mix.queries - self._mix.queries, 0.0)
         if more.any():
             new = self._placement.held(Mix(mix.points, more))
@@ -204,6 +202,7 @@ class _Player:
             self._outcome.traffic["queries"] += float(new.sum()) * self._machines.query_bytes
         self._mix = mix
         self._load = self._placement.load(mix)
+        return self._load
 
     def _begin_round(self) -> None:
         sources = self._field.sources
