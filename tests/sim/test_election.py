@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 from hypothesis import given
@@ -21,12 +21,21 @@ from sparkswarm.sim.election import (
     coordinator_of,
     liars,
     quorum,
-    valid,
 )
 
 CANDIDATES = ("g0", "g1", "g2")
 
 Message = Suspect | Vote
+
+
+def valid(elected: Elected, executors: int, candidates: Sequence[str]) -> bool:
+    """Return whether a quorum of different executors elected the machine whose turn it was."""
+    voters = set(elected.voters)
+    return (
+        elected.machine == coordinator_of(elected.term, candidates)
+        and len(voters) == len(elected.voters) >= quorum(executors)
+        and voters <= set(range(executors))
+    )
 
 
 class Network:

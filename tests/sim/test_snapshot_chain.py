@@ -256,7 +256,7 @@ def test_every_point_of_the_window_is_found_once_in_any_order(swarm: Swarm, seed
         asking = Asking(swarm, rectangle, rng)
         found = asking.run()
         assert ids_of(found) == swarm.everything(rectangle)
-        assert not found.is_partial
+        assert not found.partial_because
         assert len(asking.requests) == len({request.step for request in asking.requests})
         by_id = {point[0]: point for point in swarm.points}
         assert all(by_id[point[0]] == point for point in found.points.tolist())
@@ -276,7 +276,7 @@ def test_an_asker_that_is_behind_is_led_to_the_partitions_in_force(
     rectangle = drawn_rectangle(swarm, rng)
     found = Asking(swarm, rectangle, rng, partitions=known).run()
     assert ids_of(found) == swarm.everything(rectangle)
-    assert not found.is_partial
+    assert not found.partial_because
 
 
 @pytest.mark.parametrize("window", [SimSliding(100), SimCount(100)])
@@ -454,7 +454,7 @@ def test_what_a_machine_has_forgotten_ends_the_chain() -> None:
     swarm = chain_of_moves(SimSliding(100), points=1)
     del swarm.kept[3, 3]
     asking = Asking(swarm, EVERYWHERE, random.Random(0))
-    assert not asking.run().is_partial
+    assert not asking.run().partial_because
     assert [partition for partition, _, _ in steps_of(asking)] == [4, 3]
 
 
@@ -567,7 +567,7 @@ def test_what_is_not_awaited_or_not_from_whom_it_says_is_ignored() -> None:
     answered = query.answer
     assert query.handle(step.machine, messages[0]) == query.give_up(step.machine) == []
     assert query.answer is answered
-    assert not answered.is_partial
+    assert not answered.partial_because
 
 
 def test_what_a_machine_sent_before_it_was_given_up_counts() -> None:

@@ -36,7 +36,7 @@ KINDS = ("subscriptions", "aggregates", "snapshots", "mixed")
 WINDOW_SECONDS = 60
 GRID = (1000, 1000)
 
-Tell = Callable[[str], None]
+OnStep = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class AppsSettings:
 
     @property
     def steps(self) -> int:
-        """Number of calls of ``tell``, for a progress bar."""
+        """Number of calls of ``on_step``, for a progress bar."""
         return 1 + self.repeat * (len(self.kinds) + len(self.rivals)) + len(self.kinds)
 
 
@@ -121,12 +121,12 @@ class AppsRun:
         }
 
 
-def run_apps(settings: AppsSettings, tell: Tell = lambda _: None) -> AppsRun:
-    """Run the benchmark; ``tell`` is called with the name of each step."""
+def run_apps(settings: AppsSettings, on_step: OnStep = lambda _: None) -> AppsRun:
+    """Run the benchmark; ``on_step`` is called with the name of each step."""
     s = settings
     run = AppsRun(s)
     with tempfile.TemporaryDirectory(prefix="sparkswarm-apps-") as folder:
-        tell("writing inputs")
+        on_step("writing inputs")
         inputs = write_app_inputs(
             Path(folder, "inputs"),
             batches=s.batches,
@@ -143,19 +143,19 @@ def run_apps(settings: AppsSettings, tell: Tell = lambda _: None) -> AppsRun:
             for number in range(s.repeat):
                 for kind in KINDS:
                     if kind in s.kinds:
-                        tell(f"sparkswarm, {kind}, {number + 1} of {s.repeat}")
+                        on_step(f"sparkswarm, {kind}, {number + 1} of {s.repeat}")
                         seconds, stages = bench.measure(kind)
                         run.swarm.setdefault(kind, []).append(seconds)
                         run.stages[kind] = stages
                     if kind in s.rivals:
-                        tell(f"plain Spark, {kind}, {number + 1} of {s.repeat}")
+                        on_step(f"plain Spark, {kind}, {number + 1} of {s.repeat}")
                         theirs = median(rivals.seconds(kind)[WARM_UP:])
                         run.plain.setdefault(kind, []).append(theirs)
                 if "mixed" in s.kinds:
                     parts = [run.plain[kind][-1] for kind in s.rivals]
                     run.plain.setdefault("mixed", []).append(sum(parts))
             for kind in s.kinds:
-                tell(f"checking {kind} against brute force")
+                on_step(f"checking {kind} against brute force")
                 run.oracle[kind] = bench.check(kind)
         finally:
             spark.stop()

@@ -34,12 +34,12 @@ def _steps(total: int) -> Iterator[Callable[[str], None]]:
         task = progress.add_task("starting", total=total)
         began = 0
 
-        def tell(step: str) -> None:
+        def on_step(step: str) -> None:
             nonlocal began
             progress.update(task, completed=began, description=step)
             began += 1
 
-        yield tell
+        yield on_step
         progress.update(task, completed=total)
 
 
@@ -84,7 +84,7 @@ def balance(
             seed,
             lambda variant, _: progress.update(task, advance=1, description=variant.label),
         )
-        title = f"{executors} executors, {where.name}, {points:,} points a round (simulated)"
+        title = f"{executors} executors, {where.name}, {points:,} points per round (simulated)"
         draw_balance(runs, title, picture)
         if plans:
             best = next(run for run in runs if run.variant.is_default)
@@ -204,8 +204,8 @@ def engine(
     from sparkswarm.bench.engine import EngineSettings, run_engine
 
     settings = EngineSettings(batches, points, queries, many_queries, centres, repeat, cores, seed)
-    with exit_on_error(), _steps(settings.steps) as tell:
-        run = run_engine(settings, tell)
+    with exit_on_error(), _steps(settings.steps) as on_step:
+        run = run_engine(settings, on_step)
     found = run.to_json()
     table = Table(
         title=f"{queries:,} queries ({centres}), batches of {points:,} points, local[{cores}]",
@@ -282,7 +282,7 @@ def adapt(
         table.add_row(name, f"{rate[name]:,.0f}", f"{path[name]:.3f}", f"{latency[name]:.3f}")
     stderr.print(table)
     stderr.print(
-        f"Points a second by the wall clock, {settings.wall_executors} executors on as many "
+        f"Points per second of wall clock, {settings.wall_executors} executors on as many "
         f"cores. Longest task and latency: {settings.path_executors} executors, processor "
         f"seconds, one task at a time. Picture: {picture}"
     )
@@ -319,8 +319,8 @@ def apps(
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {', '.join(KINDS)}")
     wanted = tuple(kind for kind in KINDS if kind in (kinds or KINDS))
     settings = AppsSettings(batches, points, queries, aggregates, asks, repeat, cores, seed, wanted)
-    with exit_on_error(), _steps(settings.steps) as tell:
-        run = run_apps(settings, tell)
+    with exit_on_error(), _steps(settings.steps) as on_step:
+        run = run_apps(settings, on_step)
     found = run.to_json()
     table = Table(
         title=f"{queries:,} subscriptions, {aggregates:,} aggregates, {asks:,} snapshot queries a "

@@ -47,7 +47,7 @@ MOVED_QUERIES = 100_000
 CELL_SIDE = {"uniform": 1.0, "cities": 0.5}
 """The best cells for plain Spark: with few results per point, and with many."""
 
-Tell = Callable[[str], None]
+OnStep = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class EngineSettings:
 
     @property
     def steps(self) -> int:
-        """Number of calls of ``tell``, for a progress bar."""
+        """Number of calls of ``on_step``, for a progress bar."""
         return 6 + 4 * self.repeat + bool(self.many_queries)
 
 
@@ -135,12 +135,12 @@ class EngineRun:
         }
 
 
-def run_engine(settings: EngineSettings, tell: Tell = lambda _: None) -> EngineRun:
-    """Run the benchmark; ``tell`` is called with the name of each step."""
+def run_engine(settings: EngineSettings, on_step: OnStep = lambda _: None) -> EngineRun:
+    """Run the benchmark; ``on_step`` is called with the name of each step."""
     run = EngineRun(settings)
     s = settings
     with tempfile.TemporaryDirectory() as folder:
-        tell("writing inputs")
+        on_step("writing inputs")
         inputs = write_inputs(
             Path(folder, "inputs"), s.batches, s.points, s.queries, seed=s.seed, centres=s.centres
         )
@@ -153,7 +153,7 @@ def run_engine(settings: EngineSettings, tell: Tell = lambda _: None) -> EngineR
             centres=s.centres,
             files_per_batch=1,
         )
-        tell("the kernel alone")
+        on_step("the kernel alone")
         run.kernel = kernel_points_per_second(inputs, min(3, s.batches), s.cores)
         spark = bench_session("sparkswarm bench engine", s.cores)
         try:
@@ -164,9 +164,9 @@ def run_engine(settings: EngineSettings, tell: Tell = lambda _: None) -> EngineR
                     (True, run.swarm_churn, run.plain_churn),
                 ):
                     what = f"{' with churn' if churn else ''}, {number + 1} of {s.repeat}"
-                    tell(f"sparkswarm{what}")
+                    on_step(f"sparkswarm{what}")
                     ours.append(s.points / median(bench.seconds(inputs, churn)))
-                    tell(f"plain Spark{what}")
+                    on_step(f"plain Spark{what}")
                     rival = run_plain_spark(
                         spark,
                         inputs,
@@ -176,19 +176,19 @@ def run_engine(settings: EngineSettings, tell: Tell = lambda _: None) -> EngineR
                         cell_side=CELL_SIDE[s.centres],
                     )
                     theirs.append(rival.points_per_second)
-            tell("checking a sample against brute force")
+            on_step("checking a sample against brute force")
             for churn in (False, True):
                 checked, wrong = bench.oracle(inputs, churn)
                 run.checked += checked
                 run.wrong += wrong
-            tell("small batches")
+            on_step("small batches")
             run.small_batch = median(bench.seconds(small, False, SMALL_EXECUTORS))
-            tell("moving partitions")
+            on_step("moving partitions")
             run.move_overhead = bench.move_overhead(inputs)
-            tell("where the time goes")
+            on_step("where the time goes")
             run.profile = bench.profile(inputs)
             if s.many_queries:
-                tell(f"{s.many_queries:,} queries")
+                on_step(f"{s.many_queries:,} queries")
                 run.memory = bench.memory(s.many_queries)
         finally:
             spark.stop()

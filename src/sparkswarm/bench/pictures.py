@@ -63,7 +63,7 @@ def draw_balance(runs: Sequence[VariantRun], title: str, path: Path) -> None:
         ncols=2,
         fontsize=8.5,
         frameon=False,
-        title="cost model, moves a round (mean of the last 10 rounds)",
+        title="cost model, moves per round (mean of the last 10 rounds)",
         title_fontsize=8.5,
     )
     save(figure, path)
@@ -145,7 +145,7 @@ def draw_adapt(run: AdaptRun, path: Path) -> None:
     above.set(
         ylabel="throughput (1000 points/s of wall clock)",
         title=f"{s.wall_executors} executors on {s.wall_executors} cores, {run.density}, "
-        f"{s.points:,} points a batch",
+        f"{s.points:,} points per batch",
     )
     below.set(
         xlabel="batch",

@@ -45,7 +45,7 @@ def draw_timeline(experiment: Experiment, path: Path) -> Path:
     queries = above.twinx()
     _draw_queries(queries, experiment)
     above.set(
-        ylabel="units of work a second (trillions)",
+        ylabel="units of work per second (trillions)",
         xlim=(0, scenario.minutes),
         title=f"{scenario.title}: {experiment.settings.machines.executors} executors, "
         f"{experiment.density} (virtual time)",
@@ -138,7 +138,7 @@ def draw_sweep(experiment: Experiment, path: Path) -> Path:
                 axes.plot(queries[-1:], series[-1:], "x", color=colour, ms=11, mew=2.4, zorder=9)
     for axes, label, scale in zip(
         panels,
-        ("units of work a second (trillions)", "latency (µs)"),
+        ("units of work per second (trillions)", "latency (µs)"),
         ("linear", "log"),
         strict=True,
     ):
@@ -244,7 +244,9 @@ def draw_statistics(rows: Sequence[Row], path: Path) -> Path:
         axes.text(x, value * 1.25, f"{value:,.0f} bytes", ha="center", fontsize=9)
     axes.set_xticks(at, [row["way"].replace(", ", ",\n") for row in rows], fontsize=9)
     axes.set(
-        yscale="log", ylabel="bytes a round to and from the Coordinator", ylim=(1, 20 * max(values))
+        yscale="log",
+        ylabel="bytes per round to and from the Coordinator",
+        ylim=(1, 20 * max(values)),
     )
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)

@@ -122,16 +122,6 @@ def coordinator_of(term: int, candidates: Sequence[str]) -> str:
     return candidates[term % len(candidates)]
 
 
-def valid(elected: Elected, executors: int, candidates: Sequence[str]) -> bool:
-    """Say whether a quorum of different executors elected the machine whose turn it was."""
-    voters = set(elected.voters)
-    return (
-        elected.machine == coordinator_of(elected.term, candidates)
-        and len(voters) == len(elected.voters) >= quorum(executors)
-        and voters <= set(range(executors))
-    )
-
-
 class Tally:
     """The votes that one machine has received, and the term that follows from them.
 

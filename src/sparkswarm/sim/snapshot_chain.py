@@ -258,11 +258,6 @@ class ChainAnswer:
     points: Points
     partial_because: tuple[int, ...]
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether points may be missing."""
-        return bool(self.partial_because)
-
 
 @dataclass(slots=True)
 class _Progress:
