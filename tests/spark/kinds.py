@@ -11,6 +11,7 @@ import os
 import random
 from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ def inside(point: dict[str, Any], query: dict[str, Any]) -> bool:
     return (
         query["min_x"] <= point["x"] <= query["max_x"]
         and query["min_y"] <= point["y"] <= query["max_y"]
+        and (query.get("expires") is None or point["ts"] < query["expires"])
         and CONDITIONS[query.get("where")](point)
     )
 
@@ -290,3 +292,28 @@ def answer(ask: dict[str, Any], past: list[Any], window: Any) -> list[Any]:
 def size_of(point: dict[str, Any]) -> int:
     """Return the bytes of a point's values: five of 8 bytes, one of 4, and a text."""
     return 5 * 8 + 4 + 4 + len((point["kind"] or "").encode())
+
+
+# -- what came of it ---------------------------------------------------------------------------
+
+
+def told(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    """Return summaries as the oracle has them."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in table.to_pylist():
+        batch, key = row.pop("batch_id"), row.pop("query_id")
+        start, end = (_micros(row.pop(f"window_{edge}")) for edge in ("start", "end"))
+        values = sorted((name, value) for name, value in row.items() if value is not None)
+        found[batch, key, start, end, tuple(values)] += 1
+    return found
+
+
+def answered(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    """Return answers as the oracle has them."""
+    return Counter(
+        (row["batch_id"], row["query_id"], row["count"], row["id"]) for row in table.to_pylist()
+    )
+
+
+def _micros(when: datetime) -> int:
+    return round(when.timestamp() * SECOND)

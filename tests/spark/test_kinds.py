@@ -1,6 +1,5 @@
 """Every kind of query on Spark, alone and all at once, while partitions change and runs break."""
 
-from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
@@ -21,7 +20,7 @@ from sparkswarm import (
     Tumbling,
 )
 
-from .kinds import DELAY, SECOND, Scene, answer, expected
+from .kinds import DELAY, SECOND, Scene, answer, answered, expected, told
 from .world import BOUNDS, Restless, config, difference, matches_of
 
 WINDOWS = [
@@ -75,28 +74,6 @@ class Run:
             assert not difference(answered(self.answers.table()), wanted.answers)
         assert not handle.status().quarantined
         return wanted
-
-
-def told(table):
-    """Return summaries as the oracle has them."""
-    found = Counter()
-    for row in table.to_pylist():
-        batch, key = row.pop("batch_id"), row.pop("query_id")
-        start, end = (micros(row.pop(f"window_{edge}")) for edge in ("start", "end"))
-        values = sorted((name, value) for name, value in row.items() if value is not None)
-        found[batch, key, start, end, tuple(values)] += 1
-    return found
-
-
-def answered(table):
-    """Return answers as the oracle has them."""
-    return Counter(
-        (row["batch_id"], row["query_id"], row["count"], row["id"]) for row in table.to_pylist()
-    )
-
-
-def micros(when):
-    return round(when.timestamp() * SECOND)
 
 
 def test_continuous_aggregates_while_partitions_move_split_merge_and_are_shared(spark, tmp_path):
