@@ -422,7 +422,7 @@ def test_queries_stream_too(registered, tmp_path):
 
 
 def test_spark_tells_what_is_wrong_with_an_option(registered, tmp_path):
-    with pytest.raises(AnalysisException, match="option badRows must be a share from 0 to 1"):
+    with pytest.raises(AnalysisException, match="option badRows must be a number from 0 to 1"):
         registered.readStream.format("swarm_cities").option("badRows", 2).load()
     with pytest.raises(AnalysisException, match="there is no option 'path'"):
         registered.read.format("swarm_cities").load("somewhere")

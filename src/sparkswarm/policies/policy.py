@@ -138,10 +138,10 @@ class Controller(Protocol):
         """Take in the reports of the batch; return what was decided."""
 
     def resize(self, executors: int) -> tuple[Decision, ...]:
-        """PlanChange the number of executors from the next batch on."""
+        """Change the number of executors from the next batch on."""
 
     def force(self, change: ForcedChange) -> None:
-        """PlanChange the plan by hand from the next batch on."""
+        """Change the plan by hand from the next batch on."""
 
 
 class Policy(Protocol):

@@ -145,14 +145,14 @@ class SwarmController:
         return self._coordinator.plan
 
     def resize(self, executors: int) -> tuple[Decision, ...]:
-        """PlanChange the number of executors from the next batch on."""
+        """Change the number of executors from the next batch on."""
         self._outbox.clear()
         decisions = self._deliver(self._coordinator.resize(executors))
         self._statistics = {m: ref for m, ref in self._statistics.items() if m < executors}
         return tuple(decisions)
 
     def force(self, change: ForcedChange) -> None:
-        """PlanChange the plan by hand from the next batch on."""
+        """Change the plan by hand from the next batch on."""
         plan, changes = change(self.plan)
         self._outbox.clear()
         self._coordinator.plan = plan

@@ -154,7 +154,7 @@ class Handle:
         return row.append_column(DETAILS, pa.array([details], pa.binary()))
 
     def set_executors(self, executors: int) -> None:
-        """PlanChange the number of executors from the next batch on.
+        """Change the number of executors from the next batch on.
 
         An executor is a task of each batch. Spark must have the cores to run them: adding
         machines is up to Spark, dividing the work among them is up to this setting.

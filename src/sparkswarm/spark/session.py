@@ -176,7 +176,7 @@ def check_session(spark: SparkSession) -> list[Finding]:
 
 @contextmanager
 def temporary_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """PlanChange settings of a session for a while."""
+    """Change settings of a session temporarily."""
     before = {name: str(spark.conf.get(name)) for name in settings}
     try:
         for name, value in settings.items():

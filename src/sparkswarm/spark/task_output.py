@@ -80,18 +80,12 @@ class OutputSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerSchema:
-    """Columns of the answers to snapshot queries.
-
-    Attributes
-    ----------
-    names
-        The columns of an answer: the query, a count, and the columns of a point.
-    columns
-        The columns of a point as blocks have them.
-    """
+    """Columns of the answers to snapshot queries."""
 
     names: tuple[str, ...]
+    """All columns of an answer, by the user's names."""
     columns: pa.Schema
+    """The columns of a point, as blocks have them."""
 
 
 class TaskStage(StrEnum):
@@ -105,40 +99,18 @@ class TaskStage(StrEnum):
 
 
 class WrittenBlock(NamedTuple):
-    """A block of recent points that was written.
-
-    Attributes
-    ----------
-    partition
-        Its partition.
-    block
-        The block; None where nothing was left of those it replaces.
-    replaces
-        Positions, in the manifest, of the partition's blocks that it replaces.
-    """
+    """A block of recent points that was written."""
 
     partition: int
     block: BlockRef | None
+    """None where nothing was left of those it replaces."""
     replaces: tuple[int, ...] = ()
+    """Positions, in the manifest, of the partition's blocks that it replaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """Files that a task wrote, for the manifest.
-
-    Attributes
-    ----------
-    segments
-        New segments of partitions.
-    states
-        All state of partitions whose state changed.
-    blocks
-        New blocks of recent points.
-    ledger
-        New files of ledger buckets.
-    query_changes
-        Files with the queries that were added and removed.
-    """
+    """Files that a task wrote, for the manifest; of changed states and buckets, all files."""
 
     segments: Mapping[int, SegmentRef] = field(default_factory=dict)
     states: Mapping[int, tuple[StateRef, ...]] = field(default_factory=dict)

@@ -130,12 +130,12 @@ class RunLoop:
     # -- requests, from any thread -----------------------------------------------------------
 
     def request_executors(self, executors: int) -> None:
-        """PlanChange the number of executors from the next batch on."""
+        """Change the number of executors from the next batch on."""
         with self._requests:
             self._executors = executors
 
     def force_changes(self, change: ForcedChange) -> None:
-        """PlanChange the plan by hand from the next batch on."""
+        """Change the plan by hand from the next batch on."""
         with self._requests:
             self._forced.append(change)
 

@@ -80,17 +80,7 @@ def point_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Ta
 
 
 class PointChunk(NamedTuple):
-    """Points that are matched together.
-
-    Attributes
-    ----------
-    points
-        The points.
-    x, y, time
-        Their coordinates and event times; ``time`` is empty where points have none.
-    routed
-        Their cells and partitions.
-    """
+    """Points that are matched together; ``time`` is empty where they have no event time."""
 
     points: pa.Table
     x: npt.NDArray[np.float64]

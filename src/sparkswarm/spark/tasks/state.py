@@ -1,4 +1,4 @@
-"""StateRef: what a stateful application keeps for each query, advanced once a batch.
+"""State: what a stateful application keeps for each query, advanced once a batch.
 
 Points may add to the state of a query on several executors, because the query may overlap several
 partitions. All additions go to the query's *home*, the partition with the cell of its lower left
