@@ -381,6 +381,12 @@ def test_streams_of_different_length_go_on_one_by_one(spark, tmp_path):
 # -- sinks -------------------------------------------------------------------------------------
 
 
+def test_the_sink_called_memory_can_be_read_through_the_handle(spark, tmp_path):
+    world = make_world(40, batches=2)
+    handle = run(spark, tmp_path, world, sink="memory")
+    assert not difference(matches_of(handle.sinks.results.table()), expected(world).matches)
+
+
 def test_a_sink_may_run_the_results_twice(spark, tmp_path):
     world = make_world(41, batches=3)
     first, second = MemorySink(), ParquetSink(str(tmp_path / "out"))

@@ -165,7 +165,7 @@ class Swarm:
             writer = writer.queryName(name)
         if trigger is not None:
             writer = writer.trigger(**trigger)
-        return Handle(run, writer.start())
+        return Handle(run, writer.start(), sinks)
 
     def _history(
         self,

@@ -21,6 +21,7 @@ from sparkswarm.observe.progress import Status
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.driver.batch import Stages, answer_frame
+from sparkswarm.spark.sinks import Sinks
 from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import OutputKind
 from sparkswarm.spark.tasks.context import BatchContext
@@ -40,11 +41,21 @@ STOPPED = "StoppedError"
 
 
 class Handle:
-    """A run that was started."""
+    """A run that was started.
 
-    def __init__(self, run: RunLoop, query: StreamingQuery) -> None:
+    Attributes
+    ----------
+    query
+        Spark's streaming query.
+    sinks
+        Where results, summaries and answers go; ``handle.sinks.results.table()`` returns the
+        results so far of a run with ``sink="memory"``.
+    """
+
+    def __init__(self, run: RunLoop, query: StreamingQuery, sinks: Sinks) -> None:
         self._run = run
         self.query = query
+        self.sinks = sinks
 
     def status(self) -> Status:
         """Return the state of the run; ``print`` it to read it."""
