@@ -89,7 +89,7 @@ def test_a_point_goes_this_way(tmp_path: Path) -> None:
     tasks = Tasks(tmp_path, application=PairFunction(lambda point, query: True))
     tasks.apply(register(1, 0.0, 0.0, 8.0, 8.0))
     seen = called(lambda: tasks.match((1, 1.0, 1.0), (2, 7.0, 7.0)))
-    assert_in_order(in_tasks("a point", "route_task", "Matcher.results"), seen)
+    assert_in_order(in_tasks("a point", "route_task", "Lot.results"), seen)
 
 
 def test_an_operation_goes_this_way(tmp_path: Path) -> None:

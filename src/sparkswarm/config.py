@@ -133,6 +133,19 @@ class SwarmConfig:
         "makes the pairs disjoint.",
         "executors",
     )
+    shared_host: bool = option(
+        True,
+        BOOLEAN,
+        "Whether executors on one host share its memory. If all of them do, points are matched by "
+        "the tasks that read them, without a shuffle. `false`: each executor stands for a machine "
+        "of its own, as in the comparison of policies.",
+    )
+    lending: bool = option(
+        True,
+        BOOLEAN,
+        "Whether executors above the mean lend points of the batch at hand to others. `false` is "
+        "the paper's way: only rounds move load.",
+    )
     shared_cells: bool = option(
         True,
         BOOLEAN,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparkswarm.compiled import FloatArray, IntArray, compiled
+from sparkswarm.compiled import BoolArray, FloatArray, IntArray, compiled
 from sparkswarm.errors import GeometryError
 
 NO_CELL = -1
@@ -118,6 +118,11 @@ class CellRect(NamedTuple):
             and other.col_stop <= self.col_stop
             and other.row_stop <= self.row_stop
         )
+
+    def contains_cells(self, column: IntArray, row: IntArray) -> BoolArray:
+        """Return for each cell whether it is in this rectangle."""
+        inside = (column >= self.col_start) & (column < self.col_stop)
+        return inside & (row >= self.row_start) & (row < self.row_stop)
 
     def intersection(self, other: CellRect) -> CellRect:
         """Return the common cells; a rectangle of area 0 where there are none."""

@@ -288,7 +288,7 @@ def test_one_kind_of_array_is_one_compilation() -> None:
         for w in (rows, rows.astype(np.int32), rows[::2]):
             match(xs, xs, None, w, index)
             match(xs, xs, np.zeros(len(xs), np.int64), w, writable, np.zeros(50, bool), index, 3)
-    kernels = (range_match._match, range_match._max_matches)
+    kernels = (range_match._match, range_match.add_bounds)
     assert [len(kernel.signatures) for kernel in kernels] == [1, 1]  # type: ignore[attr-defined]
 
 

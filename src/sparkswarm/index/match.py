@@ -92,26 +92,56 @@ def match(
     """
     x, y = readonly(x, np.float64), readonly(y, np.float64)
     times: LongArray = readonly(() if time is None else time, np.int64)
-    rows = readonly(rows, np.int64)
     gone: ByteArray = readonly(() if removed is None else removed, np.uint8)
+    rows = np.array(rows, np.int64)
     _check(x, y, times, rows, gone, base)
     base, delta = frozen(base), frozen(delta)
-    if len(rows) >= _SORT_FROM:
-        rows = readonly(_sort_by_cell(x, y, rows, base), np.int64)
-    points = (x, y, times, now, rows)
+    sort_rows(x, y, rows, base)
     checks = np.zeros(len(rows), np.int32)
-    counts, positions = _matched(points, base, gone, checks, buffer)
-    if len(delta.ids):
-        new_counts, new_positions = _matched(points, delta, gone[:0], checks)
-        if len(new_positions):
-            first = len(base.ids)
-            positions = _merge_positions(counts, positions, new_counts, new_positions, first)
-            counts += new_counts
+    points = ChosenPoints(x, y, times, now, rows)
+    counts, positions = match_both(points, base, gone, delta, checks, buffer)
     return Matches(rows, counts, checks, positions)
 
 
-def _matched(
-    points: tuple[FloatArray, FloatArray, LongArray, int, LongArray],
+class ChosenPoints(NamedTuple):
+    """Points to match: those of ``rows``, with the types that the kernel is compiled for."""
+
+    x: FloatArray
+    """Read-only, as ``y`` and ``time``."""
+    y: FloatArray
+    time: LongArray
+    """Empty to take ``now`` for all."""
+    now: int
+    rows: LongArray
+
+
+def sort_rows(x: FloatArray, y: FloatArray, rows: LongArray, index: RangeIndex) -> None:
+    """Sort points in place so that consecutive ones read the same parts of an index."""
+    if len(rows) >= _SORT_FROM:
+        rows[:] = _sort_by_cell(x, y, rows, index)
+
+
+def match_both(
+    points: ChosenPoints,
+    base: RangeIndex,
+    removed: ByteArray,
+    delta: RangeIndex,
+    checks: IntArray,
+    buffer: IntArray | None = None,
+) -> tuple[IntArray, IntArray]:
+    """Match points against a base and a delta; positions in the delta come after the base's."""
+    counts, positions = match_index(points, base, removed, checks, buffer)
+    if len(delta.ids):
+        new_counts, new_positions = match_index(points, delta, removed[:0], checks)
+        if len(new_positions):
+            first = len(base.ids)
+            positions = merge_positions(counts, positions, new_counts, new_positions, first)
+            counts += new_counts
+    return counts, positions
+
+
+def match_index(
+    points: ChosenPoints,
     index: RangeIndex,
     removed: ByteArray,
     checks: IntArray,
@@ -120,7 +150,9 @@ def _matched(
     """Match points against one index; return counts and positions, and add to the checks."""
     x, y, _, _, rows = points
     counts = np.zeros(len(rows), np.int32)
-    most = 1 + _max_matches(x, y, rows, index.origin, index.levels, index.starts)
+    bounds = np.zeros(len(rows), np.int64)
+    add_bounds(x, y, rows, index, bounds)
+    most = 1 + int(bounds.sum())
     # Large enough for all that may match: pages that are not written to take no memory.
     out = np.empty(most, np.int32) if buffer is None or len(buffer) < most else buffer
     arguments: list[Any] = [*points, *index[1:], removed, counts, checks, out]
@@ -182,21 +214,14 @@ def _sort_by_cell(x: FloatArray, y: FloatArray, rows: LongArray, index: RangeInd
 
 
 @compiled
-def _max_matches(
-    x: FloatArray,
-    y: FloatArray,
-    rows: LongArray,
-    origin: FloatArray,
-    levels: FloatArray,
-    starts: IntArray,
-) -> int:
-    """Return an upper bound of the number of matches."""
-    most = 0
+def add_bounds(
+    x: FloatArray, y: FloatArray, rows: LongArray, index: RangeIndex, bounds: LongArray
+) -> None:
+    """Add to each of the bounds the most rectangles that can match a point."""
     for i in range(len(rows)):
-        for k in range(len(levels)):
-            b = _find_bucket(x[rows[i]], y[rows[i]], origin, levels, k)
-            most += starts[b + 1] - starts[b]
-    return most
+        for k in range(len(index.levels)):
+            b = _find_bucket(x[rows[i]], y[rows[i]], index.origin, index.levels, k)
+            bounds[i] += index.starts[b + 1] - index.starts[b]
 
 
 @compiled
@@ -349,7 +374,7 @@ def _match(
 
 
 @compiled
-def _merge_positions(
+def merge_positions(
     counts: IntArray, base: IntArray, new_counts: IntArray, delta: IntArray, first: int
 ) -> IntArray:
     """Return the positions in the base and then those in the delta, plus ``first``, by point."""

@@ -49,6 +49,11 @@ class Counts:
     points: int = count("points", "Valid points.", name="points")
     matches: int = count("pairs", "Pairs of a point and a query that it matches.", name="results")
     checks: int = count("candidates", "Queries that points were compared with.", name="checks")
+    lent: int = count(
+        "points",
+        "Points matched by another executor than the owner of their partition.",
+        name="lent_points",
+    )
     operations: int = count(
         "operations", "Operations on queries that took effect.", name="query_operations"
     )
@@ -102,6 +107,22 @@ class Progress(Counts):
         "Points of each executor.",
         name="executor_points",
         labels=("executor",),
+    )
+    task_s: tuple[float, ...] = number(
+        "counter",
+        "seconds",
+        "Run time of each executor's task, as Spark reports it.",
+        name="executor_task_seconds",
+        labels=("executor",),
+        default=(),
+    )
+    work_s: tuple[float, ...] = number(
+        "counter",
+        "seconds",
+        "Expected run time of each executor's task: the learnt prices applied to what it did.",
+        name="executor_work_seconds",
+        labels=("executor",),
+        default=(),
     )
     points_by_partition: Mapping[int, int] = field(default_factory=dict)
     quarantined: Mapping[tuple[str, str], int] = number(

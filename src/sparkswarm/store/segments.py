@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from sparkswarm.compiled import ByteArray, IntArray, LongArray, compiled
 from sparkswarm.geometry import CellRect, Grid
 from sparkswarm.index.build import build_index
-from sparkswarm.index.layout import EMPTY, RangeIndex, readonly
+from sparkswarm.index.layout import EMPTY, RangeIndex, frozen, readonly
 from sparkswarm.store.files import FileRef, Files
 from sparkswarm.store.formats import arrays_from_bytes, arrays_to_bytes
 from sparkswarm.store.ledger import DELTA_LEAST, DELTA_SHARE
@@ -35,7 +35,7 @@ from sparkswarm.store.queries import NEVER, Queries, positions_of
 
 VERSION = 1
 
-NONE_REMOVED = np.empty(0, np.uint8)
+NONE_REMOVED: ByteArray = readonly((), np.uint8)
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def _to_bytes(
 
 
 def _index_of(arrays: dict[str, npt.NDArray[Any]]) -> RangeIndex:
-    return RangeIndex(
+    index = RangeIndex(
         ids=arrays["ids"],
         boxes=arrays["boxes"],
         expires=arrays["expires"],
@@ -276,6 +276,7 @@ def _index_of(arrays: dict[str, npt.NDArray[Any]]) -> RangeIndex:
         starts=arrays["starts"],
         entries=arrays["entries"],
     )
+    return frozen(index)
 
 
 def _attributes_of(arrays: dict[str, npt.NDArray[Any]]) -> pa.LargeBinaryArray | None:
@@ -325,7 +326,7 @@ class SegmentCache:
         if delta is None:
             return NONE_REMOVED
         if delta not in self._removed:
-            self._removed[delta] = self.open(ref).removed_mask()
+            self._removed[delta] = readonly(self.open(ref).removed_mask(), np.uint8)
         return self._removed[delta]
 
     def built(self, ref: SegmentRef, build: Callable[[Queries], Any]) -> tuple[Any, Any]:

@@ -306,6 +306,8 @@ def progress_of(
         seconds=sum(stages.values()),
         plan_version=epoch.plan.version,
         busy_s=tuple(one.busy_s if one else 0.0 for one in of_each),
+        task_s=(),
+        work_s=(),
         points_by_executor=tuple(one.points if one else 0 for one in of_each),
         points_by_partition=dict(by_partition),
         quarantined=dict(rejected),

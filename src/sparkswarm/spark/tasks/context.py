@@ -179,8 +179,7 @@ class BatchContext:
     def rows_at_home(self, state: pa.Table, cells: CellRect) -> pa.BooleanArray:
         """Return which rows of state are of queries at home in some cells."""
         row, column = np.divmod(state.column("home").to_numpy(), self.grid.columns)
-        inside = (column >= cells.col_start) & (column < cells.col_stop)
-        return pa.array(inside & (row >= cells.row_start) & (row < cells.row_stop))
+        return pa.array(cells.contains_cells(column, row))
 
     def home_partitions(self, home: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the partitions of home cells."""
