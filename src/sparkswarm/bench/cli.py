@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import typer
 from rich import box
@@ -285,6 +285,126 @@ def adapt(
         f"Points per second of wall clock, {settings.wall_executors} executors on as many "
         f"cores. Longest task and latency: {settings.path_executors} executors, processor "
         f"seconds, one task at a time. Picture: {picture}"
+    )
+    write_json(json_to, run.to_json())
+
+
+@bench.command()
+def replay(
+    points: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Parquet file of points in time order, with x and y or lon and lat; or drift, "
+            "which generates some.",
+        ),
+    ],
+    executors: Annotated[int, typer.Option(min=1, help="Number of executors.")] = 8,
+    queries: Annotated[int, typer.Option(min=1, help="Number of queries.")] = 100_000,
+    side: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Side of a query as a share of the width of the space."),
+    ] = 0.0016,
+    policies: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Policies, separated by commas or repeated; default: swarm, static_uniform, "
+            "hash_cell, replicated."
+        ),
+    ] = None,
+    batches: Annotated[int, typer.Option(min=3, help="Batches; the first two are warm-up.")] = 12,
+    points_per_batch: Annotated[int, typer.Option(min=100, help="Points per batch.")] = 200_000,
+    churn: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the queries updated in each batch.")
+    ] = 0.0,
+    cores: Annotated[int, typer.Option(min=1, help="Number of cores.")] = 2,
+    x: Annotated[str | None, typer.Option(help="Column of x; default: x or lon.")] = None,
+    y: Annotated[str | None, typer.Option(help="Column of y; default: y or lat.")] = None,
+    bounds: Annotated[
+        tuple[float, float, float, float] | None,
+        typer.Option(
+            metavar="MIN_X MIN_Y MAX_X MAX_Y",
+            help="The space; points outside are skipped. Default: the extent of the points.",
+        ),
+    ] = None,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+    picture: Annotated[Path, typer.Option(help="File of the picture.")] = Path(
+        "artifacts/replay.png"
+    ),
+) -> None:
+    """Stream a file of points under each policy, on Spark, every executor a machine of its own.
+
+    Example: sparkswarm bench replay --points taxis.parquet --executors 8 --json -
+    """
+    from sparkswarm.bench.pictures import draw_replay
+    from sparkswarm.bench.replay import (
+        DEFAULT_POLICIES,
+        ReplaySettings,
+        balance,
+        run_replay,
+        total_batches,
+    )
+    from sparkswarm.config import PolicyName
+    from sparkswarm.policies import POLICIES
+
+    wanted = [name for text in policies or () for name in text.replace(",", " ").split()]
+    if unknown := set(wanted) - set(POLICIES):
+        names = ", ".join(POLICIES)
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {names}")
+    settings = ReplaySettings(
+        points=points,
+        x=x,
+        y=y,
+        bounds=bounds,
+        executors=executors,
+        cores=cores,
+        queries=queries,
+        side=side,
+        policies=cast("tuple[PolicyName, ...]", tuple(dict.fromkeys(wanted)) or DEFAULT_POLICIES),
+        batches=batches,
+        points_per_batch=points_per_batch,
+        churn=churn,
+        seed=seed,
+    )
+    with exit_on_error(), progress_bar() as progress:
+        task = progress.add_task("reading the points", total=total_batches(settings))
+        run = run_replay(
+            settings, lambda name, _: progress.update(task, advance=1, description=name)
+        )
+        draw_replay(run, picture)
+    table = Table(
+        title=f"{points}: {executors} executors on {cores} cores, {queries:,} queries",
+        box=box.SIMPLE,
+        padding=(0, 0, 0, 1),
+        pad_edge=False,
+    )
+    columns = ("policy", "points/s", "balance", "of work", "longest task", "task time", "lent")
+    for column in (*columns, "partitions", "results/point"):
+        table.add_column(column, justify="left" if column == "policy" else "right")
+    for name, series in run.series.items():
+        work = series.mean(lambda b: balance(b.work))
+        table.add_row(
+            name,
+            f"{series.points_per_second:,.0f}",
+            f"{series.mean(lambda b: balance(b.tasks)):.3f}",
+            "" if work is None else f"{work:.3f}",
+            f"{series.mean(lambda b: max(b.tasks)):.3f} s",
+            f"{series.mean(lambda b: sum(b.tasks)):.3f} s",
+            f"{series.mean(lambda b: b.lent / b.points):.1%}",
+            str(series.batches[-1].partitions),
+            f"{series.mean(lambda b: b.matches / b.points):.1f}",
+        )
+    if run.one_host:
+        table.add_row("one shared host", f"{run.one_host.points_per_second:,.0f}")
+    stderr.print(table)
+    used, skipped = run.facts["batches"], run.facts["rows_skipped"]
+    if used < batches:
+        stderr.print(f"The file has points for {used} batches only, not {batches}.")
+    stderr.print(
+        f"Means of batches 2 to {used - 1}. Balance: mean / longest of the executors' tasks. "
+        f"{skipped:,} rows skipped. {run.checked:,} numbers checked, {run.wrong} wrong. "
+        f"Picture: {picture}"
     )
     write_json(json_to, run.to_json())
 

@@ -246,9 +246,15 @@ def brute_force_sample(
     ids, x, y = inputs.read_points(batch)
     chosen = np.random.default_rng(seed).choice(ids.size, min(sample, ids.size), replace=False)
     chosen = chosen[np.argsort(ids[chosen])]
-    counts = np.zeros(chosen.size, dtype=np.int64)
-    _compare_all(x[chosen], y[chosen], *inputs.read_queries(batch if churn else None), counts)
-    return ids[chosen], counts
+    queries = inputs.read_queries(batch if churn else None)
+    return ids[chosen], compare_all(x[chosen], y[chosen], queries)
+
+
+def compare_all(x: FloatArray, y: FloatArray, queries: Rectangles) -> LongArray:
+    """Return the number of queries that contain each point: brute force, for samples."""
+    counts = np.zeros(x.size, dtype=np.int64)
+    _compare_all(x, y, *queries, counts)
+    return counts
 
 
 @compiled

@@ -15,6 +15,7 @@ from sparkswarm.workloads import Density
 
 if TYPE_CHECKING:
     from sparkswarm.bench.adapt import AdaptRun
+    from sparkswarm.bench.replay import ReplayRun
 
 _COLOURS = {"work": "#0b6e4f", "paper": "#b23a48"}
 _POLICY_COLOURS = {
@@ -152,6 +153,52 @@ def draw_adapt(run: AdaptRun, path: Path) -> None:
         xlim=(-0.5, s.batches - 0.5),
         ylabel="longest executor task (processor seconds)",
         title=f"{s.path_executors} executors, one task at a time: the critical path of a batch",
+    )
+    save(figure, path)
+
+
+def draw_replay(run: ReplayRun, path: Path) -> None:
+    """Draw balance and longest task of each policy, batch by batch."""
+    s, found = run.settings, run.to_json()
+    figure, (above, below) = plt.subplots(
+        2, 1, figsize=(10, 8.4), layout="constrained", sharex=True
+    )
+    for axes, key, form in ((above, "balance", "{:.2f}"), (below, "longest_task_s", "{:.3f} s")):
+        axes.axvspan(-0.5, found["settings"]["warm_up_batches"] - 0.5, color="0.85", lw=0)
+        for start, stop in run.facts.get("hotspots", ()):
+            axes.axvspan(start - 0.5, stop - 0.5, color="#f2b134", alpha=0.22, lw=0)
+        for name, policy in found["policies"].items():
+            values = np.array(policy[key], dtype=float)
+            mean = np.nanmean(values[found["settings"]["warm_up_batches"] :])
+            axes.plot(
+                values,
+                label=f"{name} ({form.format(mean)})",
+                color=_POLICY_COLOURS.get(name),
+                lw=2.6 if name == "swarm" else 1.5,
+                zorder=3 if name == "swarm" else 2,
+            )
+        axes.set_ylim(bottom=0)
+        axes.grid(axis="y", alpha=0.3)
+        axes.legend(
+            fontsize=8.5,
+            frameon=False,
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.0),
+            title="mean after the warm-up",
+            title_fontsize=8.5,
+        )
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    above.set(
+        ylabel="balance by task time (mean / longest)",
+        ylim=(0, 1.02),
+        title=f"{Path(s.points).name}, {s.executors} executors on {s.cores} cores, "
+        f"{s.points_per_batch:,} points per batch, {s.queries:,} queries",
+    )
+    below.set(
+        xlabel="batch (grey: warm-up; yellow: hotspot)",
+        xlim=(-0.5, run.facts.get("batches", s.batches) - 0.5),
+        ylabel="longest executor task (s)",
     )
     save(figure, path)
 

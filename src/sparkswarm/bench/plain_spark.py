@@ -14,7 +14,7 @@ the large one, the large one is rebuilt.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from statistics import median
@@ -353,7 +353,7 @@ def batch_seconds(query: StreamingQuery) -> dict[int, float]:
     }
 
 
-def bench_session(name: str, cores: int) -> SparkSession:
+def bench_session(name: str, cores: int, options: Mapping[str, str] | None = None) -> SparkSession:
     """Start a session for a benchmark on some cores of this machine."""
     quiet = dict.fromkeys(("spark.ui.enabled", "spark.ui.showConsoleProgress"), "false")
-    return session(name, f"local[{cores}]", quiet | JVM_OPTIONS)
+    return session(name, f"local[{cores}]", quiet | JVM_OPTIONS | dict(options or {}))
