@@ -13,8 +13,9 @@ latency
     From the same run: a point waits for its executor's task, so the mean of these times over all
     points of the hotspot.
 
-All policies read the same files. Results are checked: their number in every batch against an
-exact count, and those of a sample of points one by one.
+Each executor stands for a machine of its own (``shared_host = false``): points are routed to the
+executor that has their queries. All policies read the same files. Results are checked: their
+number in every batch against an exact count, and those of a sample of points one by one.
 
 Matching is most of the work: points are in the cities, queries are uniform and so large that a
 point has hundreds of results, as many as with the paper's tens of millions of small queries. With
@@ -33,104 +34,39 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from sparkswarm.bench.inputs import (
-    CHANGES_SCHEMA,
-    POINTS_SCHEMA,
-    QUERIES_SCHEMA,
-    count_matches,
-    edges_of,
-    write_numbered,
+from sparkswarm.bench.adapt_stream import (
+    FILES_PER_BATCH,
+    AdaptError,
+    AdaptSettings,
+    write_stream,
 )
+from sparkswarm.bench.hosts import host_settings
+from sparkswarm.bench.inputs import CHANGES_SCHEMA, POINTS_SCHEMA, QUERIES_SCHEMA
 from sparkswarm.bench.plain_spark import batch_seconds
-from sparkswarm.config import PolicyName, SwarmConfig
-from sparkswarm.errors import SparkswarmError, WorkloadError
+from sparkswarm.config import SwarmConfig
 from sparkswarm.observe.progress import Progress
-from sparkswarm.policies import POLICIES
-from sparkswarm.spark.engine import HISTORY_POINTS, HISTORY_QUERIES, Swarm
+from sparkswarm.spark.engine import Swarm
 from sparkswarm.spark.session import session
-from sparkswarm.workloads import Density, Hotspot, Rectangles
+from sparkswarm.workloads import Density, Hotspot
 
 WARM_UP = 6
 """Batches of a first run that is not measured, in which Java compiles its code."""
-
-FILES_PER_BATCH = 2
-"""Files with the points of a batch, of equal size, so that two cores read them evenly."""
-
-SAMPLE = 200
-"""Approximate number of points per batch whose results are compared one by one."""
 
 _PROCESS = "sparkswarm.bench.adapt"
 _NAMES_AN_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 
 OnBatch = Callable[[str, str, int], None]
 """Called after every batch with the part (``wall``, ``critical_path``), the policy, the batch."""
-
-
-class AdaptError(SparkswarmError, RuntimeError):
-    """A part of the benchmark failed, or its results are wrong."""
-
-
-@dataclass(frozen=True)
-class AdaptSettings:
-    """The parameters of the benchmark.
-
-    Attributes
-    ----------
-    batches, points
-        Number of batches, and points per batch.
-    queries
-        Queries registered before the first batch, without those of the hotspot.
-    side
-        Side of a query as a share of the side of the space.
-    hotspot
-        The hotspot; its times are batches. Its queries are registered in its first batch and
-        unregistered in the first batch after it.
-    wall_executors, path_executors
-        Number of executors of the two parts. The first part has as many cores.
-    policies
-        The policies to compare.
-    round_batches
-        Length of SWARM's rounds.
-    seed
-        Seed of all random numbers.
-    """
-
-    batches: int = 20
-    points: int = 200_000
-    queries: int = 200_000
-    side: float = 0.03
-    hotspot: Hotspot = field(default_factory=lambda: Hotspot(start=5, stop=19))
-    wall_executors: int = 2
-    path_executors: int = 22
-    policies: tuple[PolicyName, ...] = cast("tuple[PolicyName, ...]", tuple(POLICIES))
-    round_batches: int = 1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.hotspot.stop >= self.batches or self.hotspot.start < 1:
-            raise WorkloadError(
-                f"the hotspot, batches {self.hotspot.start} to {self.hotspot.stop - 1}, must begin "
-                f"after the first and end before the last of {self.batches} batches"
-            )
-
-    @property
-    def hot_queries(self) -> int:
-        """Number of queries of the hotspot: ``query_share`` of all while it is active."""
-        share = self.hotspot.query_share
-        if share >= 1:
-            raise WorkloadError("the query_share of a hotspot must be below 1")
-        return round(self.queries * share / (1 - share))
 
 
 @dataclass(frozen=True)
@@ -303,97 +239,6 @@ def total_batches(settings: AdaptSettings) -> int:
     return 2 * len(settings.policies) * settings.batches
 
 
-# -- the files ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Truth:
-    """The correct numbers of results: of each batch, and of each point of the sample."""
-
-    matches: list[int]
-    sample: dict[int, int]
-
-    def check(self, series: Sequence[Series] | Any) -> None:
-        """Raise AdaptError if a policy has other numbers."""
-        for one in series:
-            if one.matches != self.matches:
-                batch = next(
-                    i
-                    for i, (a, b) in enumerate(zip(one.matches, self.matches, strict=True))
-                    if a != b
-                )
-                raise AdaptError(
-                    f"{one.policy} found {one.matches[batch]} results in batch {batch}, expected "
-                    f"{self.matches[batch]}"
-                )
-            wrong = [key for key, n in self.sample.items() if one.sample.get(key, 0) != n]
-            if wrong:
-                key = wrong[0]
-                raise AdaptError(
-                    f"{one.policy} found {one.sample.get(key, 0)} results of point {key}, expected "
-                    f"{self.sample[key]}; {len(wrong)} points of the sample are wrong"
-                )
-
-
-def write_stream(folder: Path, density: Density, settings: AdaptSettings) -> Truth:
-    """Write the files that all runs read; return the correct numbers of results.
-
-    ``points`` and ``operations`` are streams, ``queries`` are registered before the first batch,
-    ``past_points`` and ``past_queries`` are the history from before the hotspot. Modification
-    times give the order of the files, see :mod:`sparkswarm.bench.inputs`.
-    """
-    s, hotspot = settings, settings.hotspot
-    for name in ("points", "operations", "queries", "past_points", "past_queries"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng((s.seed, 0))
-    everywhere = Density("uniform", density.bounds, np.ones((1, 1)))
-    queries = everywhere.sample_queries(rng, s.queries, s.side)
-    hot = hotspot.sample_queries(rng, s.hot_queries, s.side, density.bounds)
-    for part, mine in enumerate(np.array_split(np.arange(s.queries), 2)):
-        write_numbered(
-            folder / f"queries/{part}.parquet", part, {"id": mine, **edges_of(queries, mine)}
-        )
-    past = np.sort(rng.choice(s.queries, min(s.queries, HISTORY_QUERIES), replace=False))
-    write_numbered(folder / "past_queries/0.parquet", 0, {"id": past, **edges_of(queries, past)})
-    x, y = density.sample_points(rng, HISTORY_POINTS)
-    write_numbered(folder / "past_points/0.parquet", 0, {"id": np.arange(len(x)), "x": x, "y": y})
-
-    hot_density = hotspot.points_density(density)
-    now = Rectangles(*(np.concatenate(pair) for pair in zip(queries, hot, strict=True)))
-    ids = np.arange(s.queries, s.queries + s.hot_queries)
-    matches, sample = [], {}
-    for batch in range(s.batches):
-        rng = np.random.default_rng((s.seed, 1, batch))
-        active = hotspot.active(batch)
-        x, y = (hot_density if active else density).sample_points(rng, s.points)
-        for part, mine in enumerate(np.array_split(np.arange(s.points), FILES_PER_BATCH)):
-            number = batch * FILES_PER_BATCH + part
-            name = f"points/{batch:05d}-{part}.parquet"
-            columns = {"id": mine + batch * s.points, "x": x[mine], "y": y[mine]}
-            write_numbered(folder / name, number, columns)
-        op, changed = "register", ids[:0]
-        if batch == hotspot.start:
-            changed = ids
-        elif batch == hotspot.stop:
-            op, changed = "unregister", ids
-        edges: dict[str, Any] = edges_of(hot, changed - s.queries)
-        if op == "unregister":
-            edges = {name: pa.nulls(len(changed), pa.float64()) for name in edges}
-        ops = pa.array([op] * len(changed), pa.string())
-        name = f"operations/{batch:05d}.parquet"
-        write_numbered(folder / name, batch, {"op": ops, "id": changed, **edges})
-        counts = count_matches(x, y, now if active else queries)
-        matches.append(int(counts.sum()))
-        for i in range(0, s.points, _step(s)):
-            sample[batch * s.points + i] = int(counts[i])
-    return Truth(matches, sample)
-
-
-def _step(settings: AdaptSettings) -> int:
-    """Return n, where every n-th point of a batch is in the sample."""
-    return max(1, settings.points // SAMPLE)
-
-
 # -- a part, in its own process ----------------------------------------------------------------
 
 
@@ -463,6 +308,7 @@ def main(order_file: str) -> None:
         "grid": tuple(order["grid"]),
         "executors": order["executors"],
         "round_batches": settings.round_batches,
+        **host_settings(shared=False),
     }
     folder = Path(order["folder"])
     spark = session(
@@ -530,7 +376,7 @@ def run_policy(
 
     def count_sample(results: DataFrame, batch: int) -> None:
         """Compute all results; collect the number of those of the sample on the driver."""
-        some = results.where(F.col("id") % _step(settings) == 0)
+        some = results.where(F.col("id") % settings.sample_step == 0)
         found = some.select("id", F.size("query_ids").alias("n")).toArrow()
         sample.update(zip(*(column.to_pylist() for column in found.columns), strict=True))
 

@@ -255,11 +255,12 @@ def adapt(
         "artifacts/adapt.png"
     ),
 ) -> None:
-    """Measure how each policy handles a hotspot, on Spark.
+    """Measure how each policy handles a hotspot, on Spark, every executor a machine of its own.
 
     Example: sparkswarm bench adapt --batches 14 --points 100000
     """
-    from sparkswarm.bench.adapt import AdaptSettings, run_adapt, total_batches
+    from sparkswarm.bench.adapt import run_adapt, total_batches
+    from sparkswarm.bench.adapt_stream import AdaptSettings
     from sparkswarm.bench.pictures import draw_adapt
     from sparkswarm.workloads import Hotspot, choose_density
 
@@ -284,7 +285,8 @@ def adapt(
     stderr.print(
         f"Points per second of wall clock, {settings.wall_executors} executors on as many "
         f"cores. Longest task and latency: {settings.path_executors} executors, processor "
-        f"seconds, one task at a time. Picture: {picture}"
+        "seconds, one task at a time. Each executor stands for a machine of its own. "
+        f"Picture: {picture}"
     )
     write_json(json_to, run.to_json())
 

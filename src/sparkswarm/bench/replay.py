@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.bench.drift import write_drift
+from sparkswarm.bench.hosts import has_setting, host_settings
 from sparkswarm.bench.inputs import CHANGES_SCHEMA, POINTS_SCHEMA, QUERIES_SCHEMA
 from sparkswarm.bench.plain_spark import batch_seconds, bench_session
 from sparkswarm.bench.replay_inputs import (
@@ -375,16 +376,6 @@ def replay_policy(
         if p.batch < stream.batches
     ]
     return ReplaySeries(found, sample)
-
-
-def has_setting(name: str) -> bool:
-    """Return whether the engine has a setting of this name."""
-    return name in {f.name for f in fields(SwarmConfig)}
-
-
-def host_settings(shared: bool) -> dict[str, Any]:
-    """Return the settings that say whether executors share a host, where the engine has them."""
-    return {"shared_host": shared} if has_setting("shared_host") else {}
 
 
 def _rounded(value: float | None) -> float | None:
