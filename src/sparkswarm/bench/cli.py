@@ -180,7 +180,7 @@ def overhead(
 
 @bench.command()
 def engine(
-    batches: Annotated[int, typer.Option(min=4, help="Batches per run.")] = 12,
+    batches: Annotated[int, typer.Option(min=6, help="Batches per run.")] = 8,
     points: Annotated[int, typer.Option(min=1000, help="Points per batch.")] = 1_000_000,
     queries: Annotated[int, typer.Option(min=1000, help="Number of queries.")] = 1_000_000,
     many_queries: Annotated[
@@ -197,11 +197,11 @@ def engine(
     seed: SeedOption = 0,
     json_to: JsonOption = None,
 ) -> None:
-    """Measure the engine on Spark, plain Spark, and the matching kernel alone.
+    """Measure the engine on Spark, plain Spark, DuckDB, and the matching kernel alone.
 
-    Takes about 10 minutes. Example: sparkswarm bench engine --repeat 1 --many-queries 0
+    Takes about 12 minutes. Example: sparkswarm bench engine --repeat 1 --many-queries 0
     """
-    from sparkswarm.bench.engine import EngineSettings, run_engine
+    from sparkswarm.bench.engine import MEASUREMENTS, EngineSettings, run_engine
 
     settings = EngineSettings(batches, points, queries, many_queries, centres, repeat, cores, seed)
     with exit_on_error(), _steps(settings.steps) as on_step:
@@ -213,19 +213,39 @@ def engine(
     )
     for column in ("", "points/s", "sparkswarm is"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
-    rivals, ratio = found["rivals"], found["ratio"]
-    table.add_row("sparkswarm", f"{found['points_per_s']:,}", "")
-    table.add_row("plain Spark", f"{rivals['plain_spark']:,}", f"{ratio['plain_spark']:.2f} x")
-    table.add_row("sparkswarm, 1% of the queries change", f"{found['points_per_s_churn']:,}", "")
-    table.add_row(
-        "plain Spark, 1% of the queries change",
-        f"{rivals['plain_spark_churn']:,}",
-        f"{ratio['plain_spark_churn']:.2f} x",
-    )
-    table.add_row("the kernel alone", f"{rivals['kernel']:,}", f"{ratio['kernel']:.2f} x")
+    ratio = found["ratio"]
+    for name, what in MEASUREMENTS.items():
+        rate = None if name in ("tasks_write", "spark_writes") else run.rate(name)
+        if rate is not None:
+            beside = {
+                "plain_spark": "plain_spark",
+                "plain_spark_lists": "plain_spark_lists",
+                "plain_spark_churn": "plain_spark_churn",
+                "shuffled": "one_host_to_shuffled",
+                "empty": "empty_pipeline",
+                "duckdb": "duckdb",
+            }.get(name, "")
+            is_so = f"{ratio[beside]:.2f} x" if ratio.get(beside) is not None else ""
+            table.add_row(what, f"{rate:,}", is_so)
+    table.add_row("the kernel alone", f"{run.kernel:,.0f}", f"{ratio['kernel']:.2f} x")
     stderr.print(table)
+    for note in run.notes:
+        stderr.print(note)
+    times = {
+        "a batch with 1% churn": ratio["churn_to_calm"],
+        "300 partitions instead of 8": ratio["partitions_300_to_8"],
+        "the same with churn": ratio["partitions_300_to_8_churn"],
+    }
+    if ratio["direct_sink"] is not None:
+        times["40 results per point written by Spark, not by tasks"] = ratio["direct_sink"]
     stderr.print(
-        f"A batch of 1,000 points on 4 executors: {found['small_batch_s']:.3f} s. "
+        "Time of a batch relative to one without: "
+        + ", ".join(f"{what} {value:.2f} x" for what, value in times.items())
+        + "."
+    )
+    stderr.print(
+        f"A batch of 1,000 points on 4 executors: {found['small_batch_s']:.3f} s, with 100 "
+        f"operations {found['small_batch_operations_s']:.3f} s. "
         f"Moving 100,000 queries adds {found['move_overhead']:+.1%} to a batch. "
         f"A sample of {found['oracle']['checked']:,} points: {found['oracle']['wrong']} wrong."
     )

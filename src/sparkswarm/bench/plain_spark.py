@@ -5,7 +5,7 @@ space is divided into square cells. The queries are cached as one row per cell w
 all queries that overlap it, partitioned and sorted by cell. So only the points are shuffled and
 sorted, and a merge join brings them to their candidates, one cell after another, while its
 queries are in the processor's cache. An ``inline`` and a comparison turn candidates into results,
-pairs of a point and a query.
+pairs of a point and a query; a ``filter`` of the array makes lists, a row for each point.
 
 Changed queries go to a small table that overrides the large one. When it has grown to a share of
 the large one, the large one is rebuilt.
@@ -90,6 +90,7 @@ def run_plain_spark(
     on_batch: Callable[[int, float], None] | None = None,
     count: bool = True,
     cell_side: float = CELL_SIDE,
+    lists: bool = False,
 ) -> PlainSparkRun:
     """Match a stream of points with the queries, one micro-batch for each batch of the inputs.
 
@@ -113,6 +114,9 @@ def run_plain_spark(
         Whether to count the results.
     cell_side
         Side of a cell relative to that of a query.
+    lists
+        Whether results are lists of queries, a row for each point, instead of pairs. Without
+        churn only.
 
     Raises
     ------
@@ -135,13 +139,16 @@ def run_plain_spark(
             on_batch(batch, took)
 
     def count_results(found: DataFrame, batch: int) -> None:
+        if lists:
+            found = found.select(F.explode("query_ids"))
         results[batch] = found.count()
 
     with temporary_settings(spark, settings):
-        _run(PlainSpark(spark, inputs, partitions, cell_side), batches, churn, _drop_results, timed)
+        first = PlainSpark(spark, inputs, partitions, cell_side)
+        _run(first, batches, churn, _drop_results, timed, lists)
         if count:
             again = PlainSpark(spark, inputs, partitions, cell_side)
-            _run(again, batches, churn, count_results, lambda *_: None)
+            _run(again, batches, churn, count_results, lambda *_: None, lists)
     return PlainSparkRun(
         inputs.points,
         [seconds[batch] for batch in range(WARM_UP, batches)],
@@ -226,6 +233,20 @@ class PlainSpark:
         pairs = pairs.join(stale, "query", "left_anti").select("id", "query")
         return pairs.union(changed.select("id", "query"))
 
+    def match_lists(self, points: DataFrame) -> DataFrame:
+        """Return a row for each point in a query: its ``id`` and the array of its ``query_ids``.
+
+        A point meets all queries of its cell in one array, so nothing has to be grouped.
+        """
+        x, y = F.col("x"), F.col("y")
+        inside_of = F.filter(
+            "queries",
+            lambda q: (q.min_x <= x) & (x <= q.max_x) & (q.min_y <= y) & (y <= q.max_y),
+        )
+        found = self.with_cell(points).join(self._cells.hint("merge"), "cell")
+        lists = found.select("id", F.transform(inside_of, lambda q: q.query).alias("query_ids"))
+        return lists.where(F.size("query_ids") > 0)
+
     def change(self, batch: int) -> None:
         """Apply a batch's changes."""
         files = self._spark.read.schema(CHANGES_SCHEMA)
@@ -308,13 +329,14 @@ def _run(
     churn: bool,
     sink: Callable[[DataFrame, int], None],
     on_batch: Callable[[int, float], None],
+    lists: bool,
 ) -> None:
     """Run all batches once, with a sink for the results."""
 
     def run_batch(points: DataFrame, batch: int) -> None:
         if churn:
             rival.change(batch)
-        sink(rival.match(points), batch)
+        sink(rival.match_lists(points) if lists else rival.match(points), batch)
 
     with tempfile.TemporaryDirectory() as checkpoint:
         query = (
