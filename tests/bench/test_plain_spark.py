@@ -103,6 +103,11 @@ def test_plain_spark_finds_every_result(spark, inputs, monkeypatch, churn):
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
 
 
+def test_lists_have_the_results_of_pairs(spark, inputs):
+    run = run_plain_spark(spark, inputs, BATCHES, churn=False, lists=True)
+    assert run.results == expected(inputs, churn=False)
+
+
 def test_more_batches_than_there_are_cannot_be_run(spark, inputs):
     with pytest.raises(WorkloadError):
         run_plain_spark(spark, inputs, BATCHES + 1, churn=False)

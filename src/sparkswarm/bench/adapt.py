@@ -1,4 +1,4 @@
-"""``sparkswarm bench adapt``: measures each policy on Spark while a hotspot comes and goes.
+"""``sparkswarm bench adapt``: a hotspot under each policy.
 
 The scenario is the paper's "Reaction to Hotspots". Measured are:
 
@@ -50,7 +50,6 @@ from sparkswarm.bench.adapt_stream import (
     AdaptSettings,
     write_stream,
 )
-from sparkswarm.bench.hosts import host_settings
 from sparkswarm.bench.inputs import CHANGES_SCHEMA, POINTS_SCHEMA, QUERIES_SCHEMA
 from sparkswarm.bench.plain_spark import batch_seconds
 from sparkswarm.config import SwarmConfig
@@ -308,7 +307,7 @@ def main(order_file: str) -> None:
         "grid": tuple(order["grid"]),
         "executors": order["executors"],
         "round_batches": settings.round_batches,
-        **host_settings(shared=False),
+        "shared_host": False,
     }
     folder = Path(order["folder"])
     spark = session(

@@ -1,4 +1,4 @@
-"""The stream of ``sparkswarm bench adapt``: its parameters, its files, and its exact results.
+"""The inputs of ``sparkswarm bench adapt``, and their exact results.
 
 The paper's hotspot: points are in the cities; for some batches a square attracts part of them, and
 has queries of its own. Independent of the engine.

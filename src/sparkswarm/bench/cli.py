@@ -1,4 +1,4 @@
-"""The commands of ``sparkswarm bench``: options and tables; each benchmark has its own module."""
+"""The commands of ``sparkswarm bench``: options and tables."""
 
 from __future__ import annotations
 
@@ -317,36 +317,32 @@ def replay(
         str,
         typer.Option(
             metavar="FILE",
-            help="Parquet file of points in time order, with x and y or lon and lat; or drift, "
-            "which generates some.",
+            help="Parquet file of points in time order; drift generates one.",
         ),
     ],
     executors: Annotated[int, typer.Option(min=1, help="Number of executors.")] = 8,
     queries: Annotated[int, typer.Option(min=1, help="Number of queries.")] = 100_000,
     side: Annotated[
         float,
-        typer.Option(min=0, max=1, help="Side of a query as a share of the width of the space."),
+        typer.Option(min=0, max=1, help="Side of a query, a share of the space's width."),
     ] = 0.0016,
     policies: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Policies, separated by commas or repeated; default: swarm, static_uniform, "
-            "hash_cell, replicated."
-        ),
+        typer.Option(help="Policies, separated by commas. Default: all but static_history."),
     ] = None,
-    batches: Annotated[int, typer.Option(min=3, help="Batches; the first two are warm-up.")] = 12,
+    batches: Annotated[int, typer.Option(min=3, help="Batches per run.")] = 12,
     points_per_batch: Annotated[int, typer.Option(min=100, help="Points per batch.")] = 200_000,
     churn: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the queries updated in each batch.")
     ] = 0.0,
     cores: Annotated[int, typer.Option(min=1, help="Number of cores.")] = 2,
-    x: Annotated[str | None, typer.Option(help="Column of x; default: x or lon.")] = None,
-    y: Annotated[str | None, typer.Option(help="Column of y; default: y or lat.")] = None,
+    x: Annotated[str | None, typer.Option(help="Column of x.")] = None,
+    y: Annotated[str | None, typer.Option(help="Column of y.")] = None,
     bounds: Annotated[
         tuple[float, float, float, float] | None,
         typer.Option(
             metavar="MIN_X MIN_Y MAX_X MAX_Y",
-            help="The space; points outside are skipped. Default: the extent of the points.",
+            help="The space; points outside are skipped. Default: their extent.",
         ),
     ] = None,
     seed: SeedOption = 0,
@@ -401,9 +397,9 @@ def replay(
         padding=(0, 0, 0, 1),
         pad_edge=False,
     )
-    columns = ("policy", "points/s", "balance", "of work", "longest task", "task time", "lent")
-    for column in (*columns, "partitions", "results/point"):
-        table.add_column(column, justify="left" if column == "policy" else "right")
+    columns = ("policy", "points/s", "balance", "of work", "longest s", "tasks s", "lent", "plan")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
     for name, series in run.series.items():
         work = series.mean(lambda b: balance(b.work))
         table.add_row(
@@ -411,20 +407,20 @@ def replay(
             f"{series.points_per_second:,.0f}",
             f"{series.mean(lambda b: balance(b.tasks)):.3f}",
             "" if work is None else f"{work:.3f}",
-            f"{series.mean(lambda b: max(b.tasks)):.3f} s",
-            f"{series.mean(lambda b: sum(b.tasks)):.3f} s",
+            f"{series.mean(lambda b: max(b.tasks)):.3f}",
+            f"{series.mean(lambda b: sum(b.tasks)):.3f}",
             f"{series.mean(lambda b: b.lent / b.points):.1%}",
             str(series.batches[-1].partitions),
-            f"{series.mean(lambda b: b.matches / b.points):.1f}",
         )
-    if run.one_host:
-        table.add_row("one shared host", f"{run.one_host.points_per_second:,.0f}")
+    table.add_row("one shared host", f"{run.one_host.points_per_second:,.0f}")
     stderr.print(table)
     used, skipped = run.facts["batches"], run.facts["rows_skipped"]
+    one = run.one_host
     if used < batches:
         stderr.print(f"The file has points for {used} batches only, not {batches}.")
     stderr.print(
-        f"Means of batches 2 to {used - 1}. Balance: mean / longest of the executors' tasks. "
+        f"Means of batches 2 to {used - 1}. Balance: mean / longest of the executors' tasks. Plan: "
+        f"its partitions. {one.mean(lambda b: b.matches / b.points):.1f} results per point. "
         f"{skipped:,} rows skipped. {run.checked:,} numbers checked, {run.wrong} wrong. "
         f"Picture: {picture}"
     )

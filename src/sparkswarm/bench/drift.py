@@ -1,4 +1,4 @@
-"""Points that drift: the stand-in of ``sparkswarm bench replay`` for data of one's own.
+"""Points that drift, for ``sparkswarm bench replay``.
 
 Cities of the world are active by daylight, one hour per batch, so the load follows the sun.
 Hotspots begin with a batch in places where there was little, last one to three batches, and vanish.

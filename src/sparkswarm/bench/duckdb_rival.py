@@ -1,8 +1,8 @@
-"""A rival in ``sparkswarm bench engine``: DuckDB, one process on the same files, no Spark.
+"""DuckDB as a rival in ``sparkswarm bench engine``.
 
-What a user without a cluster would try first. Queries are exploded to cells in SQL, once; for each
-batch, points are joined with them by cell and compared, and pairs are written to a Parquet file.
-Needs the extra ``bench``.
+One process on the same files, no Spark: what a user without a cluster would try first. Queries are
+exploded to cells in SQL, once; for each batch, points are joined with them by cell and compared,
+and pairs are written to a Parquet file. Needs the extra ``bench``.
 """
 
 from __future__ import annotations

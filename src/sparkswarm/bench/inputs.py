@@ -1,4 +1,4 @@
-"""The inputs of ``sparkswarm bench engine``, and the exact number of their results.
+"""The inputs of ``sparkswarm bench engine``, and their exact results.
 
 Parquet files that the engine and its rivals read as streams, determined by a seed. Independent
 of the engine. Files in the folder::

@@ -1,7 +1,7 @@
-"""The matching kernel without Spark, on all cores: the upper bound for the engine.
+"""The matching kernel without Spark, on all cores.
 
-Every process has the whole index in memory and its share of the points in arrays, and does
-nothing but match.
+The upper bound for the engine: every process has the whole index in memory and its share of the
+points in arrays, and does nothing but match.
 """
 
 from __future__ import annotations

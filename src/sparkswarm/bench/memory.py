@@ -1,4 +1,4 @@
-"""Memory use of a process and its descendants, read from Linux's /proc."""
+"""Memory use of a process and its descendants; Linux only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rival in ``sparkswarm bench engine``: the same results in plain Spark, as fast as possible.
+"""Plain Spark as a rival in ``sparkswarm bench engine``, as fast as possible.
 
 What an engineer who knows Spark well would write by hand, with no Python in the data path. The
 space is divided into square cells. The queries are cached as one row per cell with an array of

@@ -1,4 +1,4 @@
-"""``sparkswarm bench replay``: a file of points streamed under each policy, on Spark.
+"""``sparkswarm bench replay``: a file of points under each policy.
 
 Shows on anybody's data whether SWARM helps. Every policy reads the same files with the same
 queries, one after another in one session, each executor standing for a machine of its own
@@ -23,7 +23,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.bench.drift import write_drift
-from sparkswarm.bench.hosts import has_setting, host_settings
 from sparkswarm.bench.inputs import CHANGES_SCHEMA, POINTS_SCHEMA, QUERIES_SCHEMA
 from sparkswarm.bench.plain_spark import batch_seconds, bench_session
 from sparkswarm.bench.replay_inputs import (
@@ -44,6 +43,9 @@ from sparkswarm.workloads import QUERY_SIDE
 
 WARM_UP = 2
 """First batches of each run; they are listed and do not count."""
+
+COMPILED_AFTER = 8
+"""Batches of a first run that is not reported, in which Java compiles its code."""
 
 DRIFT = "drift"
 """Instead of a file: points that are generated, see :mod:`sparkswarm.bench.drift`."""
@@ -184,7 +186,7 @@ class ReplayRun:
     series
         By policy.
     one_host
-        The stream on one shared host; None where it was not run.
+        The stream on one shared host.
     facts
         About the file: rows skipped, batches used, the bounds, hotspots of ``drift``.
     checked, wrong
@@ -193,7 +195,7 @@ class ReplayRun:
 
     settings: ReplaySettings
     series: Mapping[str, ReplaySeries]
-    one_host: ReplaySeries | None
+    one_host: ReplaySeries
     facts: Mapping[str, Any] = field(default_factory=dict)
     checked: int = 0
     wrong: int = 0
@@ -201,8 +203,7 @@ class ReplayRun:
     def to_json(self) -> dict[str, Any]:
         """Return the form that ``--json`` writes."""
         return {
-            ONE_HOST: self.one_host
-            and {
+            ONE_HOST: {
                 "points_per_s": round(self.one_host.points_per_second),
                 "seconds": [round(b.seconds, 3) for b in self.one_host.batches],
             },
@@ -241,7 +242,7 @@ def run_replay(settings: ReplaySettings, on_batch: OnBatch = lambda run, batch: 
 
 def total_batches(settings: ReplaySettings) -> int:
     """Return the number of calls of ``on_batch``, for a progress bar."""
-    return (len(settings.policies) + has_setting("shared_host")) * (settings.batches + 1)
+    return (len(settings.policies) + 1) * (settings.batches + 1)
 
 
 def prepare(settings: ReplaySettings, folder: Path) -> tuple[ReplayStream, dict[str, Any]]:
@@ -292,24 +293,31 @@ def replay_on(
             grid=GRID,
             executors=settings.executors,
             round_batches=1,
-            **host_settings(shared),
+            shared_host=shared,
         )
         told = (lambda _: None) if quiet else (lambda batch: on_batch(name, batch))
-        return replay_policy(spark, stream, config, told, WARM_UP if quiet else None)
+        return replay_policy(spark, stream, config, told, COMPILED_AFTER if quiet else None)
 
-    # Java compiles in the first run of a session, whichever it is: it does not count.
     run("warm-up", settings.policies[0], False, quiet=True)
     series: dict[str, ReplaySeries] = {}
     for policy in settings.policies:
         series[policy] = run(policy, policy, False)
-    one_host = run(ONE_HOST, "swarm", True) if has_setting("shared_host") else None
-    checked = wrong = 0
-    for one in [*series.values(), *([one_host] if one_host else [])]:
-        pairs = [*zip((b.matches for b in one.batches), stream.matches, strict=False)]
-        pairs += [(one.sample.get(point, 0), n) for point, n in stream.sample.items()]
-        checked += len(pairs)
-        wrong += sum(found != expected for found, expected in pairs)
+    one_host = run(ONE_HOST, "swarm", True)
+    compared = [compare(stream, one) for one in (*series.values(), one_host)]
+    checked, wrong = (sum(one[i] for one in compared) for i in (0, 1))
     return ReplayRun(settings, series, one_host, facts or {}, checked, wrong)
+
+
+def compare(stream: ReplayStream, series: ReplaySeries) -> tuple[int, int]:
+    """Compare results with the exact numbers, of batches and of the sample's points.
+
+    Returns
+    -------
+    How many numbers were compared, and how many differ.
+    """
+    pairs = [*zip((b.matches for b in series.batches), stream.matches, strict=False)]
+    pairs += [(series.sample.get(point, 0), n) for point, n in stream.sample.items()]
+    return len(pairs), sum(found != expected for found, expected in pairs)
 
 
 def replay_policy(
@@ -320,7 +328,7 @@ def replay_policy(
     batches: int | None = None,
 ) -> ReplaySeries:
     """Run the stream, or its first batches, with these settings."""
-    last = stream.batches if batches is None else batches - 1
+    last = min(stream.batches, stream.batches if batches is None else batches - 1)
     names = "{" + ",".join(f"{batch:05d}*" for batch in range(last + 1)) + "}"
     sample: dict[int, int] = {}
     told: list[tuple[Progress, int]] = []
@@ -366,10 +374,10 @@ def replay_policy(
             seconds=seconds[p.batch],
             points=p.points,
             matches=p.matches,
-            lent=getattr(p, "lent", 0),
-            tasks=getattr(p, "task_s", ()) or tasks[p.batch].execute,
+            lent=p.lent,
+            tasks=p.task_s or tasks[p.batch].execute,
             all_tasks=tasks[p.batch].total,
-            work=getattr(p, "work_s", ()),
+            work=p.work_s,
             partitions=partitions,
         )
         for p, partitions in told

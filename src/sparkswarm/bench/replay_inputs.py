@@ -1,4 +1,4 @@
-"""The inputs of ``sparkswarm bench replay``: a file of points as a stream, and its exact results.
+"""The inputs of ``sparkswarm bench replay``, and their exact results.
 
 Reads a Parquet file of points in time order, cuts it into batches, draws queries around its points
 and writes what every run reads. Independent of the engine, as the number of results is. Files::

@@ -1,4 +1,4 @@
-"""Run times of the tasks of a stream's batches, as Spark reports them.
+"""Run times of a batch's tasks, as Spark reports them.
 
 Reads Spark's own status store, which the web interface shows, once after a run: nothing is added to
 a batch that is being measured. A stage's tasks come as one JSON text; field by field they would

@@ -1,0 +1,38 @@
+"""DuckDB as a rival finds every result."""
+
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+
+from sparkswarm.bench.duckdb_rival import run_duckdb
+from sparkswarm.bench.inputs import brute_force_sample, write_inputs
+
+
+def test_duckdb_finds_every_result(tmp_path):
+    pytest.importorskip("duckdb")
+    inputs = write_inputs(tmp_path / "inputs", 2, 2_000, 3_000, side=0.02)
+    assert len(run_duckdb(inputs, 2, 2, tmp_path / "found")) == 2
+    for batch in range(2):
+        ids, counts = brute_force_sample(inputs, batch, False, inputs.points)
+        found = pq.read_table(tmp_path / "found" / f"{batch}.parquet").to_pandas()
+        assert found.groupby("id").size().to_dict() == {
+            int(i): int(n) for i, n in zip(ids, counts, strict=True) if n
+        }
+        assert not found.duplicated().any()
+
+
+def test_without_duckdb_the_extra_is_named(tmp_path):
+    code = """
+import sys
+sys.modules["duckdb"] = None
+from sparkswarm.bench.duckdb_rival import run_duckdb
+from sparkswarm.errors import MissingExtraError
+try:
+    run_duckdb(None, 1, 1, None)
+except MissingExtraError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'sparkswarm[bench]'" in done.stdout
