@@ -15,7 +15,13 @@ class Hidden:
 
 sys.meta_path.insert(0, Hidden())
 """
-EXTRAS = {"rich": "cli", "typer": "cli", "prometheus_client": "metrics", "matplotlib": "plot"}
+EXTRAS = {
+    "duckdb": "bench",
+    "rich": "cli",
+    "typer": "cli",
+    "prometheus_client": "metrics",
+    "matplotlib": "plot",
+}
 
 
 def run(code: str, *hidden: str) -> subprocess.CompletedProcess[str]:
@@ -58,6 +64,10 @@ def test_the_command_needs_no_other_extra():
     ("code", "package"),
     [
         ("import sparkswarm.bench.pictures", "matplotlib"),
+        (
+            "from sparkswarm.bench.duckdb_rival import run_duckdb as f; f(None, 1, 1, None)",
+            "duckdb",
+        ),
         ("import sparkswarm.experiments.pictures", "matplotlib"),
         ("from sparkswarm.observe.metrics import Metrics; Metrics()", "prometheus_client"),
     ],

@@ -1,8 +1,5 @@
 """DuckDB as a rival finds every result."""
 
-import subprocess
-import sys
-
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,18 +18,3 @@ def test_duckdb_finds_every_result(tmp_path):
             int(i): int(n) for i, n in zip(ids, counts, strict=True) if n
         }
         assert not found.duplicated().any()
-
-
-def test_without_duckdb_the_extra_is_named(tmp_path):
-    code = """
-import sys
-sys.modules["duckdb"] = None
-from sparkswarm.bench.duckdb_rival import run_duckdb
-from sparkswarm.errors import MissingExtraError
-try:
-    run_duckdb(None, 1, 1, None)
-except MissingExtraError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'sparkswarm[bench]'" in done.stdout
