@@ -8,11 +8,14 @@ from sparkswarm.policies.policy import (
     Agent,
     AgentContext,
     AgentReport,
+    Collected,
+    Control,
     Controller,
     ForcedChange,
     History,
     PointRouter,
     Policy,
+    TaskWork,
     replanned,
 )
 from sparkswarm.policies.routing import HashCell, Replicated, StaticUniform
@@ -24,6 +27,8 @@ __all__ = [
     "Agent",
     "AgentContext",
     "AgentReport",
+    "Collected",
+    "Control",
     "Controller",
     "ForcedChange",
     "HashCell",
@@ -34,6 +39,7 @@ __all__ = [
     "StaticHistory",
     "StaticUniform",
     "SwarmPolicy",
+    "TaskWork",
     "make_policy",
     "replanned",
 ]

@@ -82,6 +82,33 @@ class AgentContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """Statistics that a task collected of partitions that other executors own.
+
+    Attributes
+    ----------
+    file
+        A soft file.
+    partitions
+        Ids of the partitions in it.
+    """
+
+    file: FileRef
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskWork:
+    """What one task matched in one batch, and how long it took."""
+
+    points: int
+    checks: int
+    matches: int
+    pieces: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReport:
     """What an agent tells the controller at the end of a batch.
 
@@ -89,8 +116,6 @@ class AgentReport:
     ----------
     executor
         Its executor.
-    points, checks, busy_s
-        Points received, queries that they were compared with, seconds of work.
     messages
         For the Coordinator.
     statistics
@@ -100,9 +125,6 @@ class AgentReport:
     """
 
     executor: int
-    points: int = 0
-    checks: int = 0
-    busy_s: float = 0.0
     messages: tuple[Message, ...] = ()
     statistics: FileRef | None = None
     handed_over: Mapping[int, FileRef] = field(default_factory=dict)
@@ -120,6 +142,14 @@ class Agent(Protocol):
         """Return messages and statistics at the end of the batch."""
 
 
+class Control(Protocol):
+    """What a controller says to the agents of one batch."""
+
+    @property
+    def due(self) -> bool:
+        """Whether there is something that agents must do; else they may be left out."""
+
+
 class Controller(Protocol):
     """The driver's side of a rebalancing policy. Called between batches, from one thread."""
 
@@ -131,11 +161,22 @@ class Controller(Protocol):
     def round(self) -> int:
         """The round in progress."""
 
-    def begin_batch(self) -> object:
-        """Return what the agents of the next batch must know."""
+    @property
+    def match_weight(self) -> float:
+        """Number of checks that take as long as one match."""
+
+    @property
+    def soft_files(self) -> frozenset[str]:
+        """Names of the soft files that agents may still read."""
+
+    def begin_batch(self) -> Control:
+        """Return what the agents of the batch must know. Called once a batch."""
+
+    def observe(self, work: Sequence[TaskWork], collected: Sequence[Collected]) -> None:
+        """Take note of what the tasks of the batch did."""
 
     def end_batch(self, reports: Sequence[AgentReport]) -> tuple[Decision, ...]:
-        """Take in the reports of the batch; return what was decided."""
+        """Take in the reports of the batch's agents, if they ran; return what was decided."""
 
     def resize(self, executors: int) -> tuple[Decision, ...]:
         """Change the number of executors from the next batch on."""

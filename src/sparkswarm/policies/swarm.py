@@ -24,10 +24,12 @@ from sparkswarm.policies.policy import (
     Agent,
     AgentContext,
     AgentReport,
+    Collected,
     Controller,
     ForcedChange,
     History,
     PointRouter,
+    TaskWork,
 )
 from sparkswarm.policies.routing import RouteByPlan
 from sparkswarm.protocol.coordinator import Coordinator
@@ -81,6 +83,8 @@ class SwarmControl:
         Files with statistics of partitions that executors take over with ``changes``.
     statistics
         Files with the statistics of each executor.
+    collected
+        Files with what other tasks collected of an executor's partitions.
     """
 
     prices: tuple[float, float]
@@ -90,6 +94,13 @@ class SwarmControl:
     messages: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
     handed_over: Mapping[int, tuple[FileRef, ...]] = field(default_factory=dict)
     statistics: Mapping[int, FileRef] = field(default_factory=dict)
+    collected: Mapping[int, tuple[FileRef, ...]] = field(default_factory=dict)
+
+    @property
+    def due(self) -> bool:
+        """Whether a round ends, the plan changed, or an executor is told something."""
+        ends = self.closes_round is not None
+        return ends or bool(self.messages or self.changes or self.handed_over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +149,19 @@ class SwarmController:
         self._changes: list[PlanChange] = []
         self._handed_over: dict[int, list[FileRef]] = {}
         self._statistics: dict[int, FileRef] = {}
+        self._collected: list[Collected] = []
+
+    @property
+    def match_weight(self) -> float:
+        """Number of checks that take as long as one match."""
+        return 0.0
+
+    @property
+    def soft_files(self) -> frozenset[str]:
+        """Names of the soft files that agents may still read."""
+        refs = [*self._statistics.values(), *(one.file for one in self._collected)]
+        refs += [ref for refs in self._handed_over.values() for ref in refs]
+        return frozenset(ref.name for ref in refs)
 
     @property
     def plan(self) -> Plan:
@@ -176,21 +200,45 @@ class SwarmController:
             messages={m: tuple(messages) for m, messages in self._outbox.items()},
             handed_over={m: tuple(refs) for m, refs in self._handed_over.items()},
             statistics=dict(self._statistics),
+            collected=self._collected_by_owner(),
         )
         self._outbox, self._changes, self._handed_over = {}, [], {}
         return self._control
 
+    def _collected_by_owner(self) -> dict[int, tuple[FileRef, ...]]:
+        owners = {p.id: p.owners for p in self.plan.partitions}
+        found: dict[int, dict[FileRef, None]] = {}
+        for one in self._collected:
+            for partition_id in one.partitions:
+                # Of a shared partition, the first owner counts what others collected.
+                for owner in owners.get(partition_id, ())[:1]:
+                    found.setdefault(owner, {})[one.file] = None
+        return {owner: tuple(refs) for owner, refs in found.items()}
+
+    def observe(self, work: Sequence[TaskWork], collected: Sequence[Collected]) -> None:
+        """Learn prices from what the tasks of the batch did, and keep what they collected."""
+        self._collected += collected
+        for one in work:
+            self._learner.observe(one.points, one.checks, one.seconds)
+        self._points += sum(one.points for one in work)
+        self._longest_s += max((one.seconds for one in work), default=0.0)
+
     def end_batch(self, reports: Sequence[AgentReport]) -> tuple[Decision, ...]:
-        """Take in the reports of the batch; return what was decided."""
+        """Take in the reports of the batch's agents, if they ran; return what was decided."""
+        if not reports:
+            return ()
+        read = (
+            {ref for refs in self._control.collected.values() for ref in refs}
+            if self._control
+            else set()
+        )
+        self._collected = [one for one in self._collected if one.file not in read]
         reports = sorted(reports, key=lambda report: report.executor)
         for report in reports:
             if report.statistics is not None:
                 self._statistics[report.executor] = report.statistics
             for receiver, ref in report.handed_over.items():
                 self._handed_over.setdefault(receiver, []).append(ref)
-            self._learner.observe(report.points, report.checks, report.busy_s)
-        self._points += sum(report.points for report in reports)
-        self._longest_s += max((report.busy_s for report in reports), default=0.0)
         messages = [message for report in reports for message in report.messages]
         # Proposals answer the round before; costs open the next.
         costs = [message for message in messages if isinstance(message, CostReport)]
@@ -241,6 +289,7 @@ class SwarmAgent:
             self._unit = LoadBalancingUnit(executor, partitions, config, self._queries_of)
             self._unit.recount_queries()
             self._unit.use_prices(Prices(*control.prices))
+            self._add_collected()
             return
         # Where an estimate of the queries is enough, none is read.
         exact = make_cost_model(config.cost_model).needs_exact_queries
@@ -253,6 +302,7 @@ class SwarmAgent:
         if control.changes:
             self._unit.handle(PlanPublished(context.plan.version, control.changes))
         self._count_query_changes()
+        self._add_collected()
 
     def collect(
         self, partition_id: int, columns: IntArray, rows: IntArray, checks: FloatArray
@@ -308,6 +358,14 @@ class SwarmAgent:
                 mine = changes.partition == key
                 self._unit.collect_queries(key, changes.cells.take(mine & changes.added))
                 self._unit.remove_queries(key, changes.cells.take(mine & ~changes.added))
+
+    def _add_collected(self) -> None:
+        """Add what other tasks collected of this executor's partitions."""
+        held = {p.id: p for p in self._unit.partitions if p.owners[0] == self._context.executor}
+        for ref in self._control.collected.get(self._context.executor, ()):
+            for partition_id, points in (self._read(ref) or {}).items():
+                if partition_id in held:
+                    self._unit.statistics(partition_id).add_points(points)
 
     # -- files -----------------------------------------------------------------------------
 

@@ -125,6 +125,15 @@ class Statistics:
         self.values[:, Q] -= gone.values[:, Q]
         self.values[:, SPAN_Q] -= gone.values[:, SPAN_Q]
 
+    @property
+    def new_points(self) -> FloatArray:
+        """Points and checks collected this round, line by line."""
+        return self.values[:, [N_NEW, CHECKS_NEW]]
+
+    def add_points(self, collected: FloatArray) -> None:
+        """Add what others collected of this partition, see :attr:`new_points`."""
+        self.values[:, [N_NEW, CHECKS_NEW]] += collected
+
     def stretch_round(self, factor: float) -> None:
         """Multiply the arrivals of this round, to compensate for a round of unusual length."""
         self.values[:, [N_NEW, CHECKS_NEW]] *= factor

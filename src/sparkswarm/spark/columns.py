@@ -9,6 +9,9 @@ from sparkswarm.options import renamed_fields
 OPERATIONS = "__operations"
 """The column of packed operations; no user's column is called so."""
 
+INPUT_PARTITION = "__partition"
+"""The column with the number of the input partition of a point; no user's column is called so."""
+
 QUERY_IDS, QUERY_ID = "query_ids", "query_id"
 """The columns that results add: all matches of a point, or one of a pair."""
 

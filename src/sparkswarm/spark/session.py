@@ -174,6 +174,18 @@ def check_session(spark: SparkSession) -> list[Finding]:
     return findings
 
 
+def executor_hosts(spark: SparkSession) -> set[str]:
+    """Return the hosts of Spark's executors; in local mode, the driver's."""
+    context = spark.sparkContext
+    addresses = context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(",").split(",")
+    hosts = [address.rpartition(":")[0] for address in addresses]
+    driver = context.getConf().get("spark.driver.host")
+    if len(hosts) > 1 and driver in hosts:
+        # The driver is listed with the executors, but runs no tasks.
+        hosts.remove(driver)
+    return set(hosts)
+
+
 @contextmanager
 def temporary_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Change settings of a session temporarily."""

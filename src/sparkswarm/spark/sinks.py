@@ -100,6 +100,11 @@ class NoopSink:
         results.write.format("noop").mode("overwrite").save()
 
 
+def reads_everything(sink: Sink) -> bool:
+    """Whether a sink is known to compute all rows that it is given."""
+    return isinstance(sink, ParquetSink | ConsoleSink | MemorySink | NoopSink)
+
+
 NAMED_SINKS: Mapping[str, Callable[[], Sink]] = {
     "noop": NoopSink,
     "console": ConsoleSink,

@@ -36,6 +36,10 @@ class TaskInput:
         Part of the name of every file that this attempt at the batch writes.
     control
         What the policy's controller says to its agents; None for a policy without a controller.
+    collect_statistics
+        Whether statistics of partitions are collected without an agent.
+    match_weight
+        Number of checks that take as long as one match.
     application
         What decides beyond rectangles; None where nothing does.
     window
@@ -61,6 +65,8 @@ class TaskInput:
     epoch: Epoch
     attempt: str
     control: object | None = None
+    collect_statistics: bool = False
+    match_weight: float = 0.0
     application: BoundApplication | None = None
     window: Window | None = None
     outputs: frozenset[OutputKind] = frozenset()

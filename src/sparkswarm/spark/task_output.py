@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparkswarm.observe.progress import Counts
-from sparkswarm.policies.policy import AgentReport
+from sparkswarm.policies.policy import AgentReport, Collected
 from sparkswarm.spark.tasks.packing import PACKED_SCHEMA, PackedRows, packed
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.manifest import BlockRef, SegmentFiles, SegmentRef, StateRef
@@ -92,10 +92,12 @@ class TaskStage(StrEnum):
     """The kinds of task of a batch."""
 
     ROUTE = "route"
+    MATCH = "match"
     SETTLE = "settle"
     WRITE = "write"
     EXECUTE = "execute"
     STATE = "state"
+    AGENT = "agent"
 
 
 class WrittenBlock(NamedTuple):
@@ -133,8 +135,8 @@ class TaskOutput:
         Files for the manifest.
     rejected
         Rows in quarantine, by (kind, reason).
-    points
-        Points that an executor matched.
+    points, pieces
+        Points that a task matched, and in how many pieces.
     points_by_partition
         Points of each partition that had some.
     busy_s
@@ -143,6 +145,10 @@ class TaskOutput:
         Latest event time seen, in microseconds.
     agent
         What the policy's agent tells its controller.
+    collected
+        Statistics of partitions that other executors own.
+    spark_task
+        Spark's numbers of the stage and of the task in the application.
     """
 
     batch: int
@@ -152,10 +158,13 @@ class TaskOutput:
     written: Written = field(default_factory=Written)
     rejected: Mapping[tuple[str, str], int] = field(default_factory=dict)
     points: int = 0
+    pieces: int = 0
     points_by_partition: Mapping[int, int] = field(default_factory=dict)
     busy_s: float = 0.0
     max_event_time: int = 0
     agent: AgentReport | None = None
+    collected: Collected | None = None
+    spark_task: tuple[int, int] | None = None
     version: int = VERSION
 
     @property

@@ -17,6 +17,7 @@ import pyarrow as pa
 from sparkswarm.compiled import BoolArray, FloatArray, LongArray
 from sparkswarm.errors import StoreError
 from sparkswarm.geometry import QueryCells
+from sparkswarm.protocol.statistics import Statistics
 from sparkswarm.store.files import FileRef, Files
 from sparkswarm.store.formats import arrays_from_bytes, arrays_to_bytes
 
@@ -31,6 +32,11 @@ def to_bytes(statistics: Mapping[int, FloatArray]) -> pa.Buffer:
 def from_bytes(content: pa.Buffer) -> dict[int, FloatArray]:
     """Read what :func:`to_bytes` returned."""
     return {int(key): values for key, values in arrays_from_bytes(content, VERSION).items()}
+
+
+def points_to_bytes(statistics: Mapping[int, Statistics]) -> pa.Buffer:
+    """Return the content of a file with the points that a task collected, by partition."""
+    return to_bytes({key: one.new_points for key, one in statistics.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

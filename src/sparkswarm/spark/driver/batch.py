@@ -1,5 +1,6 @@
 """A batch, from its rows to its sinks: the way of the data on one page.
 
+    points                -> match -> sink                where all executors share one host
     points and operations -> route -> execute -> sink
                                       execute -> state -> summaries' sink
     snapshot queries      -> route -> answer  -> answers' sink
@@ -25,14 +26,17 @@ from pyspark.sql.types import StructType
 
 from sparkswarm.errors import ConfigError
 from sparkswarm.observe.progress import Counts, Progress
+from sparkswarm.spark.columns import OPERATIONS
 from sparkswarm.spark.driver.layout import StreamLayout, packed_state
 from sparkswarm.spark.session import temporary_settings
-from sparkswarm.spark.sinks import Sinks
+from sparkswarm.spark.sinks import Sinks, reads_everything
 from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import OutputKind, TaskOutput, TaskStage
+from sparkswarm.spark.tasks.agents import agents_task
 from sparkswarm.spark.tasks.answers import answer_task, window_edge_task
 from sparkswarm.spark.tasks.blocks import blocks_after
 from sparkswarm.spark.tasks.context import TaskFunction, arrow_task
+from sparkswarm.spark.tasks.direct import match_task
 from sparkswarm.spark.tasks.execute import execute_task
 from sparkswarm.spark.tasks.operations import settle_task, write_task
 from sparkswarm.spark.tasks.packing import PACKED_DDL, RowKind
@@ -136,11 +140,29 @@ class Stages:
         executors = self.input.epoch.plan.executors
         return self.map(packed.repartitionById(executors, F.col("target")), state_task, schema)
 
-    def complete(self, frame: DataFrame, stage: TaskStage) -> None:
+    def match(self, points: DataFrame, schema: StructType) -> DataFrame:
+        """Return the results of points, matched by the tasks that read them."""
+        return self.map(points, match_task, schema)
+
+    def run_agents(self, spark: SparkSession) -> None:
+        """Run the agents of all executors, which have no tasks of their own in this batch."""
+        executors = self.input.epoch.plan.executors
+        tasks = min(executors, spark.sparkContext.defaultParallelism)
+        self.map(spark.range(0, executors, 1, tasks), agents_task, "done BOOLEAN").collect()
+
+    def with_input(self, task_input: TaskInput) -> Stages:
+        """Return the stages with another input."""
+        return Stages(task_input, self._collector)
+
+    def complete(self, frame: DataFrame, stage: TaskStage, tasks: int) -> None:
         """Run the tasks of a stage that a sink left out: a sink may read as little as it likes."""
-        epoch = self.input.epoch
-        if len(self._collector.peek(epoch.batch, stage)) < epoch.plan.executors:
-            frame.write.format("noop").mode("overwrite").save()
+        if len(self._collector.peek(self.input.epoch.batch, stage)) < tasks:
+            write_nowhere(frame)
+
+
+def write_nowhere(frame: DataFrame) -> None:
+    """Compute a frame for what its tasks do."""
+    frame.write.format("noop").mode("overwrite").save()
 
 
 def run_batch(
@@ -150,8 +172,12 @@ def run_batch(
     sinks: Sinks | None,
     collector: OutputCollector,
     timer: StageTimer,
+    *,
+    direct: bool,
 ) -> TaskInput:
     """Run a batch, its results in the sinks; without sinks it has operations alone.
+
+    With ``direct``, the tasks that read points match them.
 
     Returns
     -------
@@ -160,6 +186,16 @@ def run_batch(
     spark, epoch = rows.sparkSession, task_input.epoch
     stages = Stages(task_input, collector)
     executors = epoch.plan.executors
+    if sinks is not None and direct:
+        applied = task_input
+        if layout.has_operations:
+            operations = rows.where(F.col(OPERATIONS).isNotNull())
+            with temporary_settings(spark, NOT_ADAPTIVE):
+                stages.apply(stages.route(operations, max(executors, len(epoch.manifest.ledger))))
+            applied = with_operations(task_input, collector.peek(epoch.batch))
+            timer.mark("operations")
+        match_points(rows, stages.with_input(applied), layout, sinks, timer)
+        return applied
     if not layout.has_operations and sinks is not None:
         execute_points(stages.route(rows, executors), stages, layout, sinks, timer)
         return task_input
@@ -176,10 +212,25 @@ def run_batch(
                 sinks.answers(answer_frame(spark, routed, stages, layout.answers), epoch.batch)
             timer.mark("answers")
             points = routed.where(F.col("kind") == int(RowKind.POINTS))
-            execute_points(points, Stages(applied, collector), layout, sinks, timer)
+            execute_points(points, stages.with_input(applied), layout, sinks, timer)
     finally:
         routed.unpersist()
     return applied
+
+
+def match_points(
+    rows: DataFrame, stages: Stages, layout: StreamLayout, sinks: Sinks, timer: StageTimer
+) -> None:
+    """Match points in the tasks that read them; see that all of it is done."""
+    matched = stages.match(rows, layout.output_fields(sinks.results is not None))
+    if sinks.results:
+        sinks.results(layout.finished_results(matched), stages.input.epoch.batch)
+        if not reads_everything(sinks.results):
+            tasks = matched._jdf.queryExecution().toRdd().getNumPartitions()
+            stages.complete(matched, TaskStage.MATCH, tasks)
+    else:
+        write_nowhere(matched)
+    timer.mark("match")
 
 
 def execute_points(
@@ -187,13 +238,14 @@ def execute_points(
 ) -> None:
     """Match the points; see that all of it is done, whatever the sinks read."""
     batch, stateful = stages.input.epoch.batch, layout.stateful
+    executors = stages.input.epoch.plan.executors
     wanted = OutputKind.RESULTS in stages.input.outputs
     executed = stages.execute(points, layout.output_fields(wanted))
     if stateful is None:
         if sinks.results:
             sinks.results(layout.finished_results(executed), batch)
         if layout.window is not None:
-            stages.complete(executed, TaskStage.EXECUTE)
+            stages.complete(executed, TaskStage.EXECUTE, executors)
         timer.mark("execute")
         return
     if sinks.results:
@@ -203,7 +255,7 @@ def execute_points(
         summaries = stages.state(executed, from_arrow_schema(stateful.summary_schema))
         if sinks.summaries:
             sinks.summaries(summaries, batch)
-        stages.complete(summaries, TaskStage.STATE)
+        stages.complete(summaries, TaskStage.STATE, executors)
         timer.mark("execute and summaries")
         if sinks.results:
             sinks.results(layout.finished_results(executed), batch)
@@ -219,7 +271,7 @@ def answer_frame(
     """Return the answers to packed snapshot queries about the batch before."""
     start = window_start(spark, stages)
     task_input = replace(stages.input, window_start=start)
-    return Stages(task_input, stages._collector).answer(packed, schema)
+    return stages.with_input(task_input).answer(packed, schema)
 
 
 def window_start(spark: SparkSession, stages: Stages) -> int:
@@ -235,7 +287,7 @@ def window_start(spark: SparkSession, stages: Stages) -> int:
     known = window.start(task_input.max_event_time, blocks)
     if not known.read:
         return known.at_least
-    edge = Stages(replace(task_input, window_start=known.at_least), stages._collector)
+    edge = stages.with_input(replace(task_input, window_start=known.at_least))
     look = spark.createDataFrame([(i,) for i in known.read], "block INT")
     tasks = min(len(known.read), spark.sparkContext.defaultParallelism)
     rows = edge.map(look.repartition(tasks), window_edge_task, "time BIGINT, weight BIGINT")
@@ -297,8 +349,10 @@ def progress_of(
     for output in outputs:
         rejected.update(output.rejected)
         by_partition.update(output.points_by_partition)
-    executed = {o.task: o for o in outputs if o.stage == TaskStage.EXECUTE}
-    of_each = [executed.get(m) for m in range(epoch.plan.executors)]
+    of_each: list[TaskOutput | None] = [o for o in outputs if o.stage == TaskStage.MATCH]
+    if not of_each:
+        executed = {o.task: o for o in outputs if o.stage == TaskStage.EXECUTE}
+        of_each = [executed.get(m) for m in range(epoch.plan.executors)]
     blocks = [block for some in after.blocks.values() for block in some]
     return Progress(
         **sum((output.counts for output in outputs), Counts()).counts(),

@@ -35,6 +35,7 @@ from sparkswarm.apps.bound import BoundApplication, block_column
 from sparkswarm.apps.snapshots import ANSWER_COLUMNS
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.spark.columns import (
+    INPUT_PARTITION,
     OPERATIONS,
     QUERY_ID,
     QUERY_IDS,
@@ -148,6 +149,9 @@ def read_layout(
     also = application_names(point_columns, application.point_columns if application else ())
     details = application.query_columns if application else {}
     chosen = None if points is None else select_points(points, point_columns, also)
+    if chosen is not None:
+        # A task's own number is another where a sink unites or coalesces results.
+        chosen = chosen.withColumn(INPUT_PARTITION, F.spark_partition_id())
     operations = (
         None if queries is None else select_operations(queries, query_columns, details=details)
     )

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,24 +21,33 @@ from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import InputError, SparkswarmError, StoreError
 from sparkswarm.observe.describe import describe
 from sparkswarm.observe.progress import Observer, Progress, Totals
-from sparkswarm.policies import Controller, ForcedChange, History, make_policy, replanned
+from sparkswarm.policies import (
+    Controller,
+    ForcedChange,
+    History,
+    TaskWork,
+    make_policy,
+    replanned,
+)
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.columns import QueryColumns
 from sparkswarm.spark.driver.batch import (
     OutputCollector,
+    Stages,
     StageTimer,
     manifest_after,
     progress_of,
     run_batch,
 )
 from sparkswarm.spark.driver.layout import StreamLayout, select_operations, union_stream
+from sparkswarm.spark.session import executor_hosts
 from sparkswarm.spark.sinks import Sink, Sinks
 from sparkswarm.spark.task_input import TaskInput
-from sparkswarm.spark.task_output import OutputKind, TaskOutput
+from sparkswarm.spark.task_output import OutputKind, TaskOutput, TaskStage
 from sparkswarm.spark.tasks.context import batch_prefix
 from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
-from sparkswarm.store.files import Files, Folder, local_path
+from sparkswarm.store.files import FileRef, Files, Folder, local_path
 from sparkswarm.store.manifest import Manifest
 from sparkswarm.store.quarantine import SPARK_SCHEMA, folder_of
 
@@ -45,6 +55,9 @@ logger = logging.getLogger(__name__)
 
 GARBAGE_EVERY = 5
 """Batches between two collections of garbage."""
+
+LOOK_UP_HOSTS_EVERY = 20
+"""Batches between two looks at the hosts of Spark's executors."""
 
 REMEMBERED_DECISIONS = 10_000
 """Number of decisions kept in memory."""
@@ -111,6 +124,9 @@ class RunLoop:
         self._requests = threading.Lock()
         self._executors = config.executors
         self._forced: list[ForcedChange] = []
+        self._query_changes: list[FileRef] = []
+        self._hosts_known = 0
+        self._one_host = False
 
     @property
     def plan(self) -> Plan:
@@ -166,10 +182,15 @@ class RunLoop:
                 raise StoppedError(f"stopped before batch {number}, with which the run will go on")
             timer = StageTimer()
             epoch, previous = self.next_epoch(number)
-            task_input = self._task_input(epoch, previous, sinks)
+            direct = self._matches_directly(sinks)
+            task_input = self._task_input(epoch, previous, sinks, direct)
             self.files.delete(self.files.list(folder_of(number)))
             timer.mark("plan")
-            task_input = run_batch(rows, task_input, self.layout, sinks, self.collector, timer)
+            task_input = run_batch(
+                rows, task_input, self.layout, sinks, self.collector, timer, direct=direct
+            )
+            if direct:
+                self._run_agents(task_input, timer)
             outputs = self.collector.take(number)
             manifest = self._commit(task_input, outputs, previous)
             timer.mark("commit")
@@ -248,7 +269,55 @@ class RunLoop:
             watermark = max(watermark, previous.max_event_time - stateful.watermark_delay)
         return watermark
 
-    def _task_input(self, epoch: Epoch, previous: Commit, sinks: Sinks | None) -> TaskInput:
+    def _matches_directly(self, sinks: Sinks | None) -> bool:
+        """Return whether the tasks that read points match them, without a shuffle.
+
+        All executors must share one host, and nothing may need the points of a partition
+        together. Hosts are looked up now and then: on several hosts the results are the same.
+        """
+        layout = self.layout
+        if sinks is None or layout.window is not None or layout.stateful is not None:
+            return False
+        if not self.config.shared_host:
+            return False
+        if self._hosts_known == 0:
+            self._one_host = len(executor_hosts(self.spark)) <= 1
+        self._hosts_known = (self._hosts_known + 1) % LOOK_UP_HOSTS_EVERY
+        return self._one_host
+
+    def _run_agents(self, task_input: TaskInput, timer: StageTimer) -> None:
+        """Run the agents of a batch that was matched directly, if they have something to do."""
+        if self._controller is None:
+            return
+        self._query_changes += task_input.query_changes
+        outputs = self.collector.peek(task_input.epoch.batch)
+        self._observe(outputs)
+        control = self._controller.begin_batch()
+        if control.due:
+            changes, self._query_changes = tuple(self._query_changes), []
+            agents_input = replace(task_input, control=control, query_changes=changes)
+            Stages(agents_input, self.collector).run_agents(self.spark)
+            timer.mark("agents")
+
+    def _observe(self, outputs: Sequence[TaskOutput]) -> None:
+        """Tell the controller what the tasks of the batch did."""
+        if self._controller:
+            matched = [o for o in outputs if o.stage in (TaskStage.MATCH, TaskStage.EXECUTE)]
+            work = [
+                TaskWork(
+                    points=o.points,
+                    checks=o.counts.checks,
+                    matches=o.counts.matches,
+                    pieces=o.pieces,
+                    seconds=o.busy_s,
+                )
+                for o in matched
+            ]
+            self._controller.observe(work, [o.collected for o in matched if o.collected])
+
+    def _task_input(
+        self, epoch: Epoch, previous: Commit, sinks: Sinks | None, direct: bool
+    ) -> TaskInput:
         layout, outputs = self.layout, set()
         if sinks is not None and (sinks.results or not layout.stateful):
             outputs.add(OutputKind.RESULTS)
@@ -261,7 +330,9 @@ class RunLoop:
             config=self.config,
             epoch=epoch,
             attempt=uuid.uuid4().hex[:8],
-            control=self._controller.begin_batch() if self._controller else None,
+            control=self._controller.begin_batch() if self._controller and not direct else None,
+            collect_statistics=direct and self._controller is not None,
+            match_weight=self._controller.match_weight if self._controller else 0.0,
             application=layout.application,
             window=layout.window,
             outputs=frozenset(outputs),
@@ -288,6 +359,8 @@ class RunLoop:
         )
         self.epochs.commit(self._last)
         if self._controller:
+            if not task_input.collect_statistics:
+                self._observe(outputs)
             reports = [output.agent for output in outputs if output.agent is not None]
             self._decided(self._controller.end_batch(reports))
         return manifest
@@ -311,7 +384,10 @@ class RunLoop:
             self.epochs.collect_garbage()
             # The next batch needs what this one left.
             this = batch_prefix(Folder.SOFT, number)
-            self.files.delete(n for n in self.files.list(Folder.SOFT) if n < this)
+            kept = {ref.name for ref in self._query_changes}
+            kept |= self._controller.soft_files if self._controller else frozenset()
+            soft = self.files.list(Folder.SOFT)
+            self.files.delete(name for name in soft if name < this and name not in kept)
         logger.info(
             "batch %d: %d points, %d results in %.3f s, balance %.2f",
             *(number, progress.points, progress.matches, progress.seconds, progress.balance),

@@ -25,6 +25,7 @@ from sparkswarm.index.build import build_index
 from sparkswarm.index.match import match
 from sparkswarm.policies import PointRouter, make_policy
 from sparkswarm.protocol.global_index import GlobalIndex
+from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.statistics import Statistics
 from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import TaskOutput
@@ -53,6 +54,8 @@ class BatchContext:
         What the driver gave.
     task, attempt
         Spark's number of the task in its stage, and of the attempt at it.
+    spark_task
+        Spark's numbers of the stage and of the task in the application.
     collect
         Sends an output to the driver.
     """
@@ -60,6 +63,7 @@ class BatchContext:
     def __init__(self, task_input: TaskInput, previous: BatchContext | None = None) -> None:
         self.input = task_input
         self.task, self.attempt = 0, 0
+        self.spark_task: tuple[int, int] | None = None
         self.collect: Callable[[TaskOutput], None] = _ignore
         self.epoch = task_input.epoch
         self.plan = task_input.epoch.plan
@@ -98,10 +102,16 @@ class BatchContext:
     @cached_property
     def slot_of(self) -> npt.NDArray[np.int32]:
         """From a partition's id to its position in the plan."""
-        slots = np.full(self.plan.next_id, -1, dtype=np.int32)
+        # One more than there are ids: -1, the id of no partition, has the slot -1.
+        slots = np.full(self.plan.next_id + 1, -1, dtype=np.int32)
         for slot, partition in enumerate(self.plan.partitions):
             slots[partition.id] = slot
         return slots
+
+    def partition(self, partition_id: int) -> Partition:
+        """Return a partition of the plan by its id."""
+        partition: Partition = self.plan.partitions[self.slot_of[partition_id]]
+        return partition
 
     def first_owner(self, partition: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """Return the first owner of partitions: it writes for them and keeps their state."""
@@ -207,6 +217,8 @@ def arrow_task(
         context = open_context(task_input).for_task(
             number, attempt, lambda output: outputs.add([output])
         )
+        if spark:
+            context.spark_task = (spark.stageId(), attempt)
         yield from function(context, batches)
 
     return task

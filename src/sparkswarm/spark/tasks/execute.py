@@ -8,20 +8,19 @@ because the task of the next batch may run anywhere.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from sparkswarm.observe.progress import Counts
-from sparkswarm.policies import Agent, AgentContext, make_policy
 from sparkswarm.spark.task_output import TaskOutput, TaskStage, Written
+from sparkswarm.spark.tasks.agents import make_agent
 from sparkswarm.spark.tasks.blocks import BlockWriter
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Lot, Matcher
 from sparkswarm.spark.tasks.packing import unpack_rows
 from sparkswarm.spark.tasks.state import route_partial_state
+from sparkswarm.spark.tasks.tally import Tally
 from sparkswarm.store.queries import TIME
 
 if TYPE_CHECKING:
@@ -77,10 +76,10 @@ class ExecutorWork:
         self._result_types = [] if results is None else [field.type for field in results]
         started = time.thread_time()
         self._matcher = Matcher(ctx)
-        self._agent = _agent(ctx, executor) if ctx.input.control is not None else None
+        self._agent = make_agent(ctx, executor)
+        owned = frozenset(p.id for p in ctx.plan.partitions if executor in p.owners)
+        self._tally = Tally(ctx, self._agent, owned)
         self._blocks = BlockWriter(ctx, executor) if ctx.input.window is not None else None
-        self._points = self._matches = self._checks = 0
-        self._points_by_partition: Counter[int] = Counter()
         self._max_event_time = 0
         self._busy_s = time.thread_time() - started
 
@@ -112,17 +111,11 @@ class ExecutorWork:
 
     def _count(self, lot: Lot) -> None:
         """Count the points of a lot; keep them where there is a window."""
-        for part in lot.parts:
-            here = slice(part.low, part.high)
-            self._points_by_partition[part.partition_id] += part.high - part.low
-            if self._blocks:
-                self._blocks.add(part.partition_id, lot.points, lot.rows[here])
-            if self._agent:
-                checks = lot.checks[here].astype(float)
-                self._agent.collect(part.partition_id, lot.column[here], lot.row[here], checks)
-        self._points += len(lot.rows)
-        self._matches += int(lot.counts.sum())
-        self._checks += int(lot.checks.sum())
+        self._tally.add(lot)
+        if self._blocks:
+            for part in lot.parts:
+                rows = lot.rows[part.low : part.high]
+                self._blocks.add(part.partition_id, lot.points, rows)
 
     def partial_state(self) -> pa.RecordBatch:
         """Return additions to the state of queries, packed for the executors that keep it."""
@@ -135,38 +128,25 @@ class ExecutorWork:
     def close(self) -> TaskOutput:
         """End the batch for this executor; return what the driver must know."""
         started = time.thread_time()
+        tally = self._tally
         agent = self._agent.close() if self._agent else None
         blocks = self._blocks.close() if self._blocks else ()
+        collected = tally.write(f"m{self._executor}")
         self._busy_s += time.thread_time() - started
-        if agent is not None:
-            agent = replace(agent, points=self._points, checks=self._checks, busy_s=self._busy_s)
-        matches = self._matches + self._matcher.collected_pairs
+        matches = tally.matches + self._matcher.collected_pairs
         return TaskOutput(
             batch=self._ctx.epoch.batch,
             stage=TaskStage.EXECUTE,
             task=self._executor,
             # Points are counted by the route tasks, which check them.
-            counts=Counts(matches=matches, checks=self._checks),
+            counts=Counts(matches=matches, checks=tally.checks),
             written=Written(blocks=blocks),
-            points_by_partition=dict(self._points_by_partition),
-            points=self._points,
+            points_by_partition=dict(tally.points_by_partition),
+            points=tally.points,
+            pieces=tally.pieces,
             busy_s=self._busy_s,
             max_event_time=self._max_event_time,
             agent=agent,
+            collected=collected,
+            spark_task=self._ctx.spark_task,
         )
-
-
-def _agent(ctx: BatchContext, executor: int) -> Agent | None:
-    """Return the policy's agent of an executor."""
-    return make_policy(ctx.input.config.policy).agent(
-        AgentContext(
-            executor=executor,
-            plan=ctx.plan,
-            config=ctx.input.config,
-            control=ctx.input.control,
-            files=ctx.input.files,
-            file_name=ctx.file_name,
-            queries_in=ctx.queries_in,
-            query_changes=ctx.input.query_changes,
-        )
-    )

@@ -148,15 +148,13 @@ class Matcher:
         self.collected: list[pa.Table] = []
         self.collected_pairs = 0
 
-    def match(self, points: pa.Table) -> Iterator[Lot]:
-        """Match a table of valid points."""
-        for start in range(0, points.num_rows, CHUNK_ROWS):
-            chunk = points.slice(start, CHUNK_ROWS).combine_chunks()
-            x = readonly(chunk.column(X).to_numpy(), np.float64)
-            y = readonly(chunk.column(Y).to_numpy(), np.float64)
-            times = chunk.column(TIME).to_numpy() if TIME in chunk.column_names else ()
-            routed = self._ctx.index.route(x, y)
-            yield from self._match_chunk(PointChunk(chunk, x, y, readonly(times, np.int64), routed))
+    def match(self, points: pa.Table, routed: RoutedPoints | None = None) -> Iterator[Lot]:
+        """Match the points of a table, about a chunk, except those with a negative partition."""
+        points = points.combine_chunks()
+        x, y = (readonly(points.column(name), np.float64) for name in (X, Y))
+        times = points.column(TIME).to_numpy() if TIME in points.column_names else ()
+        routed = routed or self._ctx.index.route(x, y)
+        yield from self._match_chunk(PointChunk(points, x, y, readonly(times, np.int64), routed))
 
     def _match_chunk(self, chunk: PointChunk) -> Iterator[Lot]:
         ctx, routed = self._ctx, chunk.routed

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkswarm.compiled import BoolArray, FloatArray, LongArray
 from sparkswarm.geometry import Fault
 from sparkswarm.observe.progress import Counts
-from sparkswarm.spark.columns import OPERATIONS
+from sparkswarm.spark.columns import INPUT_PARTITION, OPERATIONS
 from sparkswarm.spark.task_output import TaskOutput, TaskStage
 from sparkswarm.spark.tasks.operations import check_operations
 from sparkswarm.spark.tasks.packing import (
@@ -58,19 +58,15 @@ def route_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
     if ctx.task == 0:
         # An executor knows its number from its rows, so each gets some, if only empty ones.
         yield packed([(RowKind.POINTS, m, None) for m in range(ctx.plan.executors)])
-    for chunk in _chunks(batches):
-        if OPERATIONS in chunk.column_names:
-            operations = chunk.column(OPERATIONS).drop_null()
-            if len(operations):
-                chunk = chunk.filter(pc.is_null(chunk.column(OPERATIONS)))
-                table = unpack_rows(value.as_buffer() for value in operations)
-                checked = check_operations(ctx, table, quarantine)
-                counts += checked.counts
-                yield packed(checked.rows)
-            chunk = chunk.drop_columns([OPERATIONS])
-        if chunk.num_rows:
-            points, rows = assign_points(ctx, chunk, quarantine)
-            counts += Counts(points=points)
+    for chunk in row_chunks(batches, CHUNK_ROWS):
+        operations, points = separated(chunk)
+        if operations is not None:
+            checked = check_operations(ctx, operations, quarantine)
+            counts += checked.counts
+            yield packed(checked.rows)
+        if points.num_rows:
+            number, rows = assign_points(ctx, points, quarantine)
+            counts += Counts(points=number)
             yield packed(rows)
     quarantine.write()
     ctx.collect(
@@ -84,42 +80,41 @@ def route_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
     )
 
 
-def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def row_chunks(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+    """Yield rows in tables of about ``size`` rows."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
-        if rows >= CHUNK_ROWS:
+        if rows >= size:
             yield pa.Table.from_batches(waiting)
             waiting, rows = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting)
 
 
+def separated(rows: pa.Table) -> tuple[pa.Table | None, pa.Table]:
+    """Return the operations among the rows of a batch, unpacked, and the points."""
+    if OPERATIONS not in rows.column_names:
+        return None, rows
+    packed_operations = rows.column(OPERATIONS)
+    operations = packed_operations.drop_null()
+    points = rows.filter(pc.is_null(packed_operations)) if len(operations) else rows
+    found = unpack_rows(value.as_buffer() for value in operations) if len(operations) else None
+    return found, points.drop_columns([OPERATIONS])
+
+
 def assign_points(
     ctx: BatchContext, points: pa.Table, quarantine: Quarantine
 ) -> tuple[int, list[PackedRows]]:
     """Return the number of valid points, and the points packed for their executors."""
-    x, y = _doubles(points, X), _doubles(points, Y)
+    if INPUT_PARTITION in points.column_names:
+        points = points.drop_columns([INPUT_PARTITION])
+    x, y = coordinates(points)
     executors = ctx.plan.executors
     executor = ctx.router.assign(x, y, np.arange(len(x)))
-    required = [name for name in (ID, TIME) if name in points.column_names]
-    if any(points.column(name).null_count for name in required) or (executor < 0).any():
-        faults = ctx.grid.point_faults(x, y)
-        null_value = nulls(points, X) | nulls(points, Y)
-        reasons = first_reason(
-            len(x),
-            [
-                (nulls(points, ID), NULL_ID),
-                (null_value, NULL_VALUE),
-                *((faults == fault, FAULT_REASONS[fault]) for fault in Fault if fault),
-                *([(nulls(points, TIME), NULL_TIME)] if TIME in required else []),
-            ],
-        )
-        bad = np.flatnonzero(reasons != None)  # noqa: E711 (elementwise)
-        quarantine.add(POINT, points.take(bad), ctx.input.point_columns, reasons[bad])
-        executor[bad] = -1
+    executor[rejected_points(ctx, points, x, y, executor < 0, quarantine)] = -1
     order, starts = group_rows(executor, executors)
     points = points.combine_chunks().take(pa.array(order))
     size = max(1, PACKAGE_BYTES * len(order) // max(points.nbytes, 1))
@@ -130,6 +125,37 @@ def assign_points(
     ]
 
 
-def _doubles(rows: pa.Table, name: str) -> npt.NDArray[np.float64]:
-    """Return a column as an array, NaN where it is null."""
-    return np.asarray(rows.column(name), np.float64)
+def coordinates(points: pa.Table) -> tuple[FloatArray, FloatArray]:
+    """Return x and y of points, NaN where one is null."""
+    x, y = (np.asarray(points.column(name), np.float64) for name in (X, Y))
+    return x, y
+
+
+def rejected_points(
+    ctx: BatchContext,
+    points: pa.Table,
+    x: FloatArray,
+    y: FloatArray,
+    outside: BoolArray,
+    quarantine: Quarantine,
+) -> LongArray:
+    """Return the rows of invalid points, which go to the quarantine.
+
+    ``outside`` are those that have no cell.
+    """
+    required = [name for name in (ID, TIME) if name in points.column_names]
+    if not any(points.column(name).null_count for name in required) and not outside.any():
+        return np.empty(0, np.int64)
+    faults = ctx.grid.point_faults(x, y)
+    reasons = first_reason(
+        len(x),
+        [
+            (nulls(points, ID), NULL_ID),
+            (nulls(points, X) | nulls(points, Y), NULL_VALUE),
+            *((faults == fault, FAULT_REASONS[fault]) for fault in Fault if fault),
+            *([(nulls(points, TIME), NULL_TIME)] if TIME in required else []),
+        ],
+    )
+    bad = np.flatnonzero(reasons != None)  # noqa: E711 (elementwise)
+    quarantine.add(POINT, points.take(bad), ctx.input.point_columns, reasons[bad])
+    return bad

@@ -1,0 +1,101 @@
+"""Direct matching: the task that reads points matches them, without a shuffle.
+
+Runs in a task for each partition of the batch's rows, where all executors share the memory of one
+host and nothing needs the points of a partition together. Statistics of the load are collected by
+partition all the same and left in a file. A task that runs again gives the same results.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from sparkswarm.observe.progress import Counts
+from sparkswarm.spark.columns import INPUT_PARTITION
+from sparkswarm.spark.task_output import TaskOutput, TaskStage
+from sparkswarm.spark.tasks.match import CHUNK_ROWS, Matcher
+from sparkswarm.spark.tasks.route import coordinates, rejected_points, row_chunks, separated
+from sparkswarm.spark.tasks.tally import Tally
+from sparkswarm.store.quarantine import Quarantine
+from sparkswarm.store.queries import TIME
+
+if TYPE_CHECKING:
+    from sparkswarm.spark.tasks.context import BatchContext
+
+
+def match_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Check the points of an input partition and match them."""
+    work: DirectWork | None = None
+    for chunk in row_chunks(batches, CHUNK_ROWS):
+        _, points = separated(chunk)
+        if points.num_rows:
+            if work is None:
+                work = DirectWork(ctx, points.column(INPUT_PARTITION)[0].as_py())
+            yield from work.match(points.drop_columns([INPUT_PARTITION]))
+    if work is not None:
+        ctx.collect(work.close())
+
+
+class DirectWork:
+    """What one task does in one batch: tables of points in, results out."""
+
+    def __init__(self, ctx: BatchContext, input_partition: int) -> None:
+        self._ctx = ctx
+        self._number = input_partition
+        name = f"match-{input_partition}"
+        self._quarantine = Quarantine(ctx.input.files, ctx.epoch.batch, name)
+        self._matcher = Matcher(ctx)
+        self._tally = Tally(ctx)
+        self._max_event_time = 0
+        self._busy_s = 0.0
+
+    def match(self, points: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Yield the results of a table of points, some of which may be invalid."""
+        schema = self._ctx.input.output_schema
+        started = time.thread_time()
+        points = points.combine_chunks()
+        x, y = coordinates(points)
+        routed = self._ctx.index.route(x, y)
+        bad = rejected_points(self._ctx, points, x, y, routed.partition < 0, self._quarantine)
+        routed.partition[bad] = -1
+        self._see_time(points, bad)
+        for lot in self._matcher.match(points, routed):
+            self._tally.add(lot)
+            results = None if schema.results is None else lot.results(schema)
+            self._busy_s += time.thread_time() - started
+            if results is not None:
+                yield results
+            started = time.thread_time()
+        self._busy_s += time.thread_time() - started
+
+    def _see_time(self, points: pa.Table, bad: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+        if TIME in points.column_names:
+            times = np.delete(points.column(TIME).to_numpy(), bad)
+            if len(times):
+                self._max_event_time = max(self._max_event_time, int(times.max()))
+
+    def close(self) -> TaskOutput:
+        """End the batch for this task; return what the driver must know."""
+        started = time.thread_time()
+        tally = self._tally
+        self._quarantine.write()
+        collected = tally.write(f"t{self._number}")
+        self._busy_s += time.thread_time() - started
+        return TaskOutput(
+            batch=self._ctx.epoch.batch,
+            stage=TaskStage.MATCH,
+            task=self._number,
+            counts=Counts(points=tally.points, matches=tally.matches, checks=tally.checks),
+            rejected=self._quarantine.faults(),
+            points=tally.points,
+            pieces=tally.pieces,
+            points_by_partition=dict(tally.points_by_partition),
+            busy_s=self._busy_s,
+            max_event_time=self._max_event_time,
+            collected=collected,
+            spark_task=self._ctx.spark_task,
+        )
