@@ -98,6 +98,22 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LendingPrices:
+    """Prices of a point before it is matched: in any unit, only their ratio counts.
+
+    Attributes
+    ----------
+    per_point
+        Of a point in a cell without queries.
+    per_query
+        Of each query that overlaps the point's cell.
+    """
+
+    per_point: float
+    per_query: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskWork:
     """What one task matched in one batch, and how long it took."""
 
@@ -166,14 +182,23 @@ class Controller(Protocol):
         """Number of checks that take as long as one match."""
 
     @property
+    def lending_prices(self) -> LendingPrices | None:
+        """Prices of points for lending; None where nothing is lent."""
+
+    @property
     def soft_files(self) -> frozenset[str]:
         """Names of the soft files that agents may still read."""
 
     def begin_batch(self) -> Control:
         """Return what the agents of the batch must know. Called once a batch."""
 
-    def observe(self, work: Sequence[TaskWork], collected: Sequence[Collected]) -> None:
-        """Take note of what the tasks of the batch did."""
+    def observe(
+        self, work: Sequence[TaskWork], collected: Sequence[Collected], candidates: float
+    ) -> None:
+        """Take note of what the tasks of the batch did.
+
+        ``candidates`` are the queries in the cells of the batch's points; 0 where unknown.
+        """
 
     def end_batch(self, reports: Sequence[AgentReport]) -> tuple[Decision, ...]:
         """Take in the reports of the batch's agents, if they ran; return what was decided."""

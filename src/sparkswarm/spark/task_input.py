@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.config import SwarmConfig
+from sparkswarm.policies import LendingPrices
 from sparkswarm.spark.task_output import AnswerSchema, OutputKind, OutputSchema
 from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.files import FileRef, Files
@@ -40,6 +41,8 @@ class TaskInput:
         Whether statistics of partitions are collected without an agent.
     match_weight
         Number of checks that take as long as one match.
+    lending
+        Prices of points for lending; None where nothing is lent.
     application
         What decides beyond rectangles; None where nothing does.
     window
@@ -67,6 +70,7 @@ class TaskInput:
     control: object | None = None
     collect_statistics: bool = False
     match_weight: float = 0.0
+    lending: LendingPrices | None = None
     application: BoundApplication | None = None
     window: Window | None = None
     outputs: frozenset[OutputKind] = frozenset()

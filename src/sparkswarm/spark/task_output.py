@@ -88,6 +88,15 @@ class AnswerSchema:
     """The columns of a point, as blocks have them."""
 
 
+class Loan(NamedTuple):
+    """Points of a partition that one executor matches for another, its owner."""
+
+    lender: int
+    borrower: int
+    partition: int
+    points: int
+
+
 class TaskStage(StrEnum):
     """The kinds of task of a batch."""
 
@@ -145,6 +154,8 @@ class TaskOutput:
         Latest event time seen, in microseconds.
     agent
         What the policy's agent tells its controller.
+    loans, candidates
+        What a route task lent, and the queries in the cells of its points.
     collected
         Statistics of partitions that other executors own.
     spark_task
@@ -163,6 +174,8 @@ class TaskOutput:
     busy_s: float = 0.0
     max_event_time: int = 0
     agent: AgentReport | None = None
+    loans: tuple[Loan, ...] = ()
+    candidates: float = 0.0
     collected: Collected | None = None
     spark_task: tuple[int, int] | None = None
     version: int = VERSION

@@ -17,8 +17,10 @@ import pyarrow.compute as pc
 from sparkswarm.compiled import BoolArray, FloatArray, LongArray
 from sparkswarm.geometry import Fault
 from sparkswarm.observe.progress import Counts
+from sparkswarm.policies import PointRouter
 from sparkswarm.spark.columns import INPUT_PARTITION, OPERATIONS
 from sparkswarm.spark.task_output import TaskOutput, TaskStage
+from sparkswarm.spark.tasks.lending import Lender
 from sparkswarm.spark.tasks.operations import check_operations
 from sparkswarm.spark.tasks.packing import (
     PackedRows,
@@ -55,6 +57,8 @@ def route_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
     """Check the rows of an input partition and pack them for those who serve them."""
     quarantine = Quarantine(ctx.input.files, ctx.epoch.batch, f"route-{ctx.task}")
     counts = Counts()
+    prices = ctx.input.lending
+    lender = Lender(ctx, prices) if prices is not None else None
     if ctx.task == 0:
         # An executor knows its number from its rows, so each gets some, if only empty ones.
         yield packed([(RowKind.POINTS, m, None) for m in range(ctx.plan.executors)])
@@ -65,10 +69,12 @@ def route_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
             counts += checked.counts
             yield packed(checked.rows)
         if points.num_rows:
-            number, rows = assign_points(ctx, points, quarantine)
+            number, rows = assign_points(ctx, points, lender or ctx.router, quarantine)
             counts += Counts(points=number)
             yield packed(rows)
     quarantine.write()
+    loans = lender.loans if lender else ()
+    counts += Counts(lent=sum(loan.points for loan in loans))
     ctx.collect(
         TaskOutput(
             batch=ctx.epoch.batch,
@@ -76,6 +82,8 @@ def route_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
             task=ctx.task,
             counts=counts,
             rejected=quarantine.faults(),
+            loans=loans,
+            candidates=lender.candidates if lender else 0.0,
         )
     )
 
@@ -106,14 +114,14 @@ def separated(rows: pa.Table) -> tuple[pa.Table | None, pa.Table]:
 
 
 def assign_points(
-    ctx: BatchContext, points: pa.Table, quarantine: Quarantine
+    ctx: BatchContext, points: pa.Table, router: PointRouter, quarantine: Quarantine
 ) -> tuple[int, list[PackedRows]]:
     """Return the number of valid points, and the points packed for their executors."""
     if INPUT_PARTITION in points.column_names:
         points = points.drop_columns([INPUT_PARTITION])
     x, y = coordinates(points)
     executors = ctx.plan.executors
-    executor = ctx.router.assign(x, y, np.arange(len(x)))
+    executor = router.assign(x, y, np.arange(len(x)))
     executor[rejected_points(ctx, points, x, y, executor < 0, quarantine)] = -1
     order, starts = group_rows(executor, executors)
     points = points.combine_chunks().take(pa.array(order))
