@@ -6,8 +6,9 @@ import pytest
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.observe.describe import describe
-from sparkswarm.policies import AgentReport
+from sparkswarm.policies import AgentReport, Collected, TaskWork
 from sparkswarm.policies.swarm import SwarmControl, SwarmController
+from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.messages import (
     CostReport,
     NothingFeasible,
@@ -22,11 +23,8 @@ from sparkswarm.store.files import FileRef
 CONFIG = SwarmConfig(bounds=(0, 0, 8, 8), grid=(8, 8), executors=2, round_batches=1)
 
 
-def report(executor: int, *messages, points: int = 1000, checks: int = 5000, **kwargs):
-    busy = points * 2e-6 + checks * 1e-7
-    return AgentReport(
-        executor=executor, points=points, checks=checks, busy_s=busy, messages=messages, **kwargs
-    )
+def report(executor: int, *messages, **kwargs):
+    return AgentReport(executor=executor, messages=messages, **kwargs)
 
 
 class Clock:
@@ -113,16 +111,43 @@ def test_a_silent_executor_does_not_stop_the_round():
     assert it.round == 1
 
 
-def test_prices_are_learnt_from_all_and_hold_until_the_next_round_closes():
+def test_prices_hold_until_the_next_round_closes():
     it = controller(round_batches=2)
+    first, second = Prices(per_point=1e-6), Prices(per_point=2e-6)
     before = it.begin_batch()
-    it.end_batch([report(0), report(1, points=100, checks=90_000)])
+    it.observe([], first)
+    it.end_batch([report(0), report(1)])
     closing = it.begin_batch()
-    assert closing.closes_round == 0
-    assert closing.prices != before.prices
-    assert closing.prices == pytest.approx((2e-6, 1e-7), rel=0.1)
-    it.end_batch([report(0, points=10, checks=10)])
-    assert it.begin_batch().prices == closing.prices
+    assert (closing.closes_round, closing.prices) == (0, first)
+    assert before.prices == Prices()
+    it.observe([], second)
+    it.end_batch([report(0)])
+    assert it.begin_batch().prices == first
+
+
+def test_the_price_of_a_candidate_is_what_it_led_to():
+    it = controller(round_batches=2)
+    prices = Prices(per_point=1e-6, per_check=1e-8, per_match=3e-8)
+    work = TaskWork(points=10, checks=200, matches=100, pieces=1, seconds=1.0)
+    it.observe([work], prices, candidates=1000.0)
+    lending = it.lending_prices
+    assert lending is not None
+    assert lending.per_point == 1e-6
+    assert lending.per_query == pytest.approx((200e-8 + 300e-8) / 1000)
+    assert controller(lending=False).lending_prices is None
+
+
+def test_what_others_collected_waits_for_the_agents_of_its_owner():
+    it = controller(round_batches=3)
+    file = FileRef("soft/collected", 0, 1, 2)
+    mine = it.plan.owned_by(1)[0].id
+    it.observe([], Prices(), [Collected(file=file, partitions=(mine, 999))])
+    assert it.begin_batch().collected == {1: (file,)}
+    it.end_batch([])
+    assert file.name in it.soft_files, "nobody read it"
+    assert it.begin_batch().collected == {1: (file,)}
+    it.end_batch([report(0), report(1)])
+    assert it.begin_batch().collected == {}
 
 
 def test_states_are_handed_on_and_those_of_executors_that_left_are_forgotten():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from sparkswarm.observe.describe import describe
 from sparkswarm.protocol.messages import Decision
@@ -81,12 +81,22 @@ class Counts:
         return ", ".join(f"{number:,} {text}" for number, text in numbers if number)
 
 
+class Loan(NamedTuple):
+    """Points of a partition that one executor matches for another, its owner."""
+
+    lender: int
+    borrower: int
+    partition: int
+    points: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Counts):
     """One batch: its counts, and what does not add up over batches.
 
     ``plan_version`` is that of the plan it ran with. ``points_by_partition`` has the partitions
-    that received points, by id. ``stages`` has the seconds of each stage, in their order.
+    that received points, by id. ``loans`` are what was lent, the largest first. ``stages`` has the
+    seconds of each stage, in their order.
     """
 
     batch: int = number("gauge", "", "Batch number.", name="last_batch")
@@ -125,6 +135,7 @@ class Progress(Counts):
         default=(),
     )
     points_by_partition: Mapping[int, int] = field(default_factory=dict)
+    loans: tuple[Loan, ...] = ()
     quarantined: Mapping[tuple[str, str], int] = number(
         "counter",
         "rows",

@@ -14,6 +14,7 @@ from typing import Protocol
 from sparkswarm.compiled import FloatArray, IntArray, LongArray
 from sparkswarm.config import SwarmConfig
 from sparkswarm.geometry import CellRect, Grid, QueryCells
+from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.messages import Decision, Message
 from sparkswarm.protocol.partition import PlanChange
@@ -193,11 +194,24 @@ class Controller(Protocol):
         """Return what the agents of the batch must know. Called once a batch."""
 
     def observe(
-        self, work: Sequence[TaskWork], collected: Sequence[Collected], candidates: float
+        self,
+        work: Sequence[TaskWork],
+        prices: Prices,
+        collected: Sequence[Collected] = (),
+        candidates: float = 0.0,
     ) -> None:
         """Take note of what the tasks of the batch did.
 
-        ``candidates`` are the queries in the cells of the batch's points; 0 where unknown.
+        Parameters
+        ----------
+        work
+            The tasks that matched points.
+        prices
+            Learnt from all tasks so far.
+        collected
+            Statistics of partitions that tasks collected for their owners.
+        candidates
+            Queries in the cells of the batch's points; 0 where unknown.
         """
 
     def end_batch(self, reports: Sequence[AgentReport]) -> tuple[Decision, ...]:

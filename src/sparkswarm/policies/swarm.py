@@ -28,6 +28,7 @@ from sparkswarm.policies.policy import (
     Controller,
     ForcedChange,
     History,
+    LendingPrices,
     PointRouter,
     TaskWork,
 )
@@ -36,7 +37,6 @@ from sparkswarm.protocol.coordinator import Coordinator
 from sparkswarm.protocol.cost import Prices, make_cost_model
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.holding import Holding
-from sparkswarm.protocol.learning import PriceLearner
 from sparkswarm.protocol.messages import (
     EVERYONE,
     JOURNAL,
@@ -58,8 +58,8 @@ from sparkswarm.store import statistics as statistics_file
 from sparkswarm.store.files import FileRef, Folder
 from sparkswarm.store.statistics import QueryChanges, open_soft
 
-PRICE_REPORTS = 200.0
-"""Number of executors' reports after which their weight in the learnt prices has decayed."""
+CANDIDATES_DECAY = 0.8
+"""Factor applied in each batch to what earlier ones told about the work of a candidate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,7 @@ class SwarmControl:
     Attributes
     ----------
     prices
-        Seconds for a point and for a check, learnt from all executors together: on Spark any
-        worker may do any executor's work.
+        Learnt from all executors together: on Spark any worker may do any executor's work.
     closes_round
         The round that ends with this batch; None where it goes on.
     round_length
@@ -87,7 +86,7 @@ class SwarmControl:
         Files with what other tasks collected of an executor's partitions.
     """
 
-    prices: tuple[float, float]
+    prices: Prices
     closes_round: int | None = None
     round_length: float = 1.0
     changes: tuple[PlanChange, ...] = ()
@@ -138,8 +137,7 @@ class SwarmController:
         self._coordinator = Coordinator(plan, config)
         self._config = config
         self._clock = clock
-        self._learner = PriceLearner(memory=PRICE_REPORTS)
-        self._prices = self._learner.prices
+        self._prices = self._learnt = Prices()
         self.round = 0
         self._started = clock()
         self._batches = 0
@@ -150,11 +148,21 @@ class SwarmController:
         self._handed_over: dict[int, list[FileRef]] = {}
         self._statistics: dict[int, FileRef] = {}
         self._collected: list[Collected] = []
+        self._work_s = self._candidates = 0.0
 
     @property
     def match_weight(self) -> float:
         """Number of checks that take as long as one match."""
-        return 0.0
+        return self._prices.per_match / self._prices.per_check
+
+    @property
+    def lending_prices(self) -> LendingPrices | None:
+        """Prices of points for lending; None where nothing is lent."""
+        if not self._config.lending:
+            return None
+        prices = self._learnt
+        per_query = self._work_s / self._candidates if self._candidates else prices.per_match
+        return LendingPrices(per_point=prices.per_point, per_query=per_query)
 
     @property
     def soft_files(self) -> frozenset[str]:
@@ -191,7 +199,7 @@ class SwarmController:
         closes = elapsed >= configured and not self._outbox
         if closes:
             # The same prices for a round's costs and for what is done about them.
-            self._prices = self._learner.prices
+            self._prices = self._learnt
         self._control = SwarmControl(
             prices=self._prices,
             closes_round=self.round if closes else None,
@@ -215,24 +223,28 @@ class SwarmController:
                     found.setdefault(owner, {})[one.file] = None
         return {owner: tuple(refs) for owner, refs in found.items()}
 
-    def observe(self, work: Sequence[TaskWork], collected: Sequence[Collected]) -> None:
-        """Learn prices from what the tasks of the batch did, and keep what they collected."""
+    def observe(
+        self,
+        work: Sequence[TaskWork],
+        prices: Prices,
+        collected: Sequence[Collected] = (),
+        candidates: float = 0.0,
+    ) -> None:
+        """Take note of what the tasks of the batch did; agents hear the prices round by round."""
+        self._learnt = prices
         self._collected += collected
-        for one in work:
-            self._learner.observe(one.points, one.checks, one.seconds)
+        if candidates:
+            found = sum(prices.per_check * w.checks + prices.per_match * w.matches for w in work)
+            self._work_s = CANDIDATES_DECAY * self._work_s + found
+            self._candidates = CANDIDATES_DECAY * self._candidates + candidates
         self._points += sum(one.points for one in work)
         self._longest_s += max((one.seconds for one in work), default=0.0)
 
     def end_batch(self, reports: Sequence[AgentReport]) -> tuple[Decision, ...]:
         """Take in the reports of the batch's agents, if they ran; return what was decided."""
-        if not reports:
-            return ()
-        read = (
-            {ref for refs in self._control.collected.values() for ref in refs}
-            if self._control
-            else set()
-        )
-        self._collected = [one for one in self._collected if one.file not in read]
+        if reports and self._control is not None:
+            read = {ref for refs in self._control.collected.values() for ref in refs}
+            self._collected = [one for one in self._collected if one.file not in read]
         reports = sorted(reports, key=lambda report: report.executor)
         for report in reports:
             if report.statistics is not None:
@@ -288,14 +300,14 @@ class SwarmAgent:
             partitions = context.plan.owned_by(executor)
             self._unit = LoadBalancingUnit(executor, partitions, config, self._queries_of)
             self._unit.recount_queries()
-            self._unit.use_prices(Prices(*control.prices))
+            self._unit.use_prices(control.prices)
             self._add_collected()
             return
         # Where an estimate of the queries is enough, none is read.
         exact = make_cost_model(config.cost_model).needs_exact_queries
         queries_of = self._queries_of if exact else None
         self._unit = LoadBalancingUnit(executor, self._previous_partitions(), config, queries_of)
-        self._unit.use_prices(Prices(*control.prices))
+        self._unit.use_prices(control.prices)
         self._unit.restore(statistics)
         for ref in control.handed_over.get(executor, ()):
             self._take_over(ref)

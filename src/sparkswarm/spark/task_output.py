@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from sparkswarm.observe.progress import Counts
+from sparkswarm.observe.progress import Counts, Loan
 from sparkswarm.policies.policy import AgentReport, Collected
 from sparkswarm.spark.tasks.packing import PACKED_SCHEMA, PackedRows, packed
 from sparkswarm.store.files import FileRef
@@ -86,15 +86,6 @@ class AnswerSchema:
     """All columns of an answer, by the user's names."""
     columns: pa.Schema
     """The columns of a point, as blocks have them."""
-
-
-class Loan(NamedTuple):
-    """Points of a partition that one executor matches for another, its owner."""
-
-    lender: int
-    borrower: int
-    partition: int
-    points: int
 
 
 class TaskStage(StrEnum):

@@ -25,7 +25,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sparkswarm.errors import ConfigError
-from sparkswarm.observe.progress import Counts, Progress
+from sparkswarm.observe.progress import Counts, Loan, Progress
+from sparkswarm.policies import TaskWork
+from sparkswarm.protocol.cost import Prices
 from sparkswarm.spark.columns import OPERATIONS
 from sparkswarm.spark.driver.layout import StreamLayout, packed_state
 from sparkswarm.spark.session import temporary_settings
@@ -336,33 +338,53 @@ def manifest_after(
     )
 
 
+def matching_outputs(outputs: Sequence[TaskOutput]) -> list[TaskOutput]:
+    """Return the outputs of the tasks that matched points."""
+    return [o for o in outputs if o.stage in (TaskStage.MATCH, TaskStage.EXECUTE)]
+
+
+def expected_seconds(prices: Prices, work: TaskWork) -> float:
+    """Return what a task should take by the learnt prices."""
+    return prices.of_task(work.points, work.checks, work.matches, work.pieces)
+
+
 def progress_of(
     task_input: TaskInput,
     outputs: Sequence[TaskOutput],
     stages: Mapping[str, float],
     after: Manifest,
+    work: Sequence[TaskWork],
+    prices: Prices,
 ) -> Progress:
-    """Add up the outputs of a batch, and what it left."""
+    """Add up the outputs of a batch, and what it left.
+
+    ``work`` is what the tasks that matched points did, in the order of their outputs.
+    """
     epoch = task_input.epoch
     rejected: Counter[tuple[str, str]] = Counter()
     by_partition: Counter[int] = Counter()
     for output in outputs:
         rejected.update(output.rejected)
         by_partition.update(output.points_by_partition)
-    of_each: list[TaskOutput | None] = [o for o in outputs if o.stage == TaskStage.MATCH]
-    if not of_each:
-        executed = {o.task: o for o in outputs if o.stage == TaskStage.EXECUTE}
-        of_each = [executed.get(m) for m in range(epoch.plan.executors)]
+    matched = matching_outputs(outputs)
+    done = {o.task: (o, w) for o, w in zip(matched, work, strict=True)}
+    direct = any(o.stage == TaskStage.MATCH for o in matched)
+    executors = sorted(done) if direct else range(epoch.plan.executors)
+    of_each = [done.get(m) for m in executors]
+    loans: Counter[tuple[int, int, int]] = Counter()
+    for loan in (loan for output in outputs for loan in output.loans):
+        loans[loan[:3]] += loan.points
     blocks = [block for some in after.blocks.values() for block in some]
     return Progress(
         **sum((output.counts for output in outputs), Counts()).counts(),
         batch=epoch.batch,
         seconds=sum(stages.values()),
         plan_version=epoch.plan.version,
-        busy_s=tuple(one.busy_s if one else 0.0 for one in of_each),
-        task_s=(),
-        work_s=(),
-        points_by_executor=tuple(one.points if one else 0 for one in of_each),
+        busy_s=tuple(one[0].busy_s if one else 0.0 for one in of_each),
+        task_s=tuple(one[1].seconds if one else 0.0 for one in of_each),
+        work_s=tuple(expected_seconds(prices, one[1]) if one else 0.0 for one in of_each),
+        points_by_executor=tuple(one[0].points if one else 0 for one in of_each),
+        loans=tuple(Loan(*key, points) for key, points in loans.most_common()),
         points_by_partition=dict(by_partition),
         quarantined=dict(rejected),
         stages=dict(stages),

@@ -29,6 +29,7 @@ from sparkswarm.policies import (
     make_policy,
     replanned,
 )
+from sparkswarm.protocol.learning import PriceLearner
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.columns import QueryColumns
@@ -37,14 +38,16 @@ from sparkswarm.spark.driver.batch import (
     Stages,
     StageTimer,
     manifest_after,
+    matching_outputs,
     progress_of,
     run_batch,
 )
 from sparkswarm.spark.driver.layout import StreamLayout, select_operations, union_stream
+from sparkswarm.spark.driver.task_times import TaskTimes
 from sparkswarm.spark.session import executor_hosts
 from sparkswarm.spark.sinks import Sink, Sinks
 from sparkswarm.spark.task_input import TaskInput
-from sparkswarm.spark.task_output import OutputKind, TaskOutput, TaskStage
+from sparkswarm.spark.task_output import OutputKind, TaskOutput
 from sparkswarm.spark.tasks.context import batch_prefix
 from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
 from sparkswarm.store.files import FileRef, Files, Folder, local_path
@@ -55,6 +58,9 @@ logger = logging.getLogger(__name__)
 
 GARBAGE_EVERY = 5
 """Batches between two collections of garbage."""
+
+PRICE_REPORTS = 200.0
+"""Number of tasks after which the weight of one in the learnt prices has decayed."""
 
 LOOK_UP_HOSTS_EVERY = 20
 """Batches between two looks at the hosts of Spark's executors."""
@@ -125,6 +131,8 @@ class RunLoop:
         self._executors = config.executors
         self._forced: list[ForcedChange] = []
         self._query_changes: list[FileRef] = []
+        self._learner = PriceLearner(memory=PRICE_REPORTS)
+        self._task_times = TaskTimes(spark)
         self._hosts_known = 0
         self._one_host = False
 
@@ -189,12 +197,15 @@ class RunLoop:
             task_input = run_batch(
                 rows, task_input, self.layout, sinks, self.collector, timer, direct=direct
             )
+            work = self._observe(self.collector.peek(number))
             if direct:
                 self._run_agents(task_input, timer)
             outputs = self.collector.take(number)
             manifest = self._commit(task_input, outputs, previous)
             timer.mark("commit")
-            progress = progress_of(task_input, outputs, timer.seconds, manifest)
+            progress = progress_of(
+                task_input, outputs, timer.seconds, manifest, work, self._learner.prices
+            )
             self._finish(progress, quarantine)
 
     def next_epoch(self, number: int) -> tuple[Epoch, Commit]:
@@ -290,8 +301,6 @@ class RunLoop:
         if self._controller is None:
             return
         self._query_changes += task_input.query_changes
-        outputs = self.collector.peek(task_input.epoch.batch)
-        self._observe(outputs)
         control = self._controller.begin_batch()
         if control.due:
             changes, self._query_changes = tuple(self._query_changes), []
@@ -299,21 +308,34 @@ class RunLoop:
             Stages(agents_input, self.collector).run_agents(self.spark)
             timer.mark("agents")
 
-    def _observe(self, outputs: Sequence[TaskOutput]) -> None:
-        """Tell the controller what the tasks of the batch did."""
+    def _observe(self, outputs: Sequence[TaskOutput]) -> list[TaskWork]:
+        """Tell the controller what the tasks of the batch did, and return it."""
+        matched = matching_outputs(outputs)
+        stages = {o.spark_task[0] for o in matched if o.spark_task}
+        times = self._task_times.of_stages(stages)
+        work = [
+            TaskWork(
+                points=o.points,
+                checks=o.counts.checks,
+                matches=o.counts.matches,
+                pieces=o.pieces,
+                seconds=times.get(o.spark_task[1], o.busy_s) if o.spark_task else o.busy_s,
+            )
+            for o in matched
+        ]
+        for one in work:
+            self._learner.observe(
+                points=one.points,
+                checks=one.checks,
+                matches=one.matches,
+                pieces=one.pieces,
+                seconds=one.seconds,
+            )
         if self._controller:
-            matched = [o for o in outputs if o.stage in (TaskStage.MATCH, TaskStage.EXECUTE)]
-            work = [
-                TaskWork(
-                    points=o.points,
-                    checks=o.counts.checks,
-                    matches=o.counts.matches,
-                    pieces=o.pieces,
-                    seconds=o.busy_s,
-                )
-                for o in matched
-            ]
-            self._controller.observe(work, [o.collected for o in matched if o.collected])
+            collected = [o.collected for o in matched if o.collected]
+            candidates = sum(o.candidates for o in outputs)
+            self._controller.observe(work, self._learner.prices, collected, candidates)
+        return work
 
     def _task_input(
         self, epoch: Epoch, previous: Commit, sinks: Sinks | None, direct: bool
@@ -332,6 +354,7 @@ class RunLoop:
             attempt=uuid.uuid4().hex[:8],
             control=self._controller.begin_batch() if self._controller and not direct else None,
             collect_statistics=direct and self._controller is not None,
+            lending=self._controller.lending_prices if self._controller and not direct else None,
             match_weight=self._controller.match_weight if self._controller else 0.0,
             application=layout.application,
             window=layout.window,
@@ -359,8 +382,6 @@ class RunLoop:
         )
         self.epochs.commit(self._last)
         if self._controller:
-            if not task_input.collect_statistics:
-                self._observe(outputs)
             reports = [output.agent for output in outputs if output.agent is not None]
             self._decided(self._controller.end_batch(reports))
         return manifest

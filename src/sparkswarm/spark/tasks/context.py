@@ -34,6 +34,7 @@ from sparkswarm.store.blocks import Block
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
 from sparkswarm.store.manifest import BlockRef
+from sparkswarm.store.prices import PriceRaster
 from sparkswarm.store.segments import Segment, SegmentCache, live_queries
 
 TaskFunction = Callable[["BatchContext", Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -75,12 +76,15 @@ class BatchContext:
             else GlobalIndex(self.plan)
         )
         self._segments = SegmentCache(task_input.files)
+        self._raster: PriceRaster | None = None
         self._tables: dict[FileRef, pa.Buffer] = {}
         self._blocks: dict[tuple[FileRef, int], Block] = {}
         if previous and same_run:
             named = task_input.epoch.manifest.files()
             self._segments = previous._segments
             self._segments.retain(named)
+            if previous.epoch.manifest.partitions == task_input.epoch.manifest.partitions:
+                self._raster = previous._raster
             if previous.input.application != task_input.application:
                 self._segments.drop_built()
             self._tables = {ref: kept for ref, kept in previous._tables.items() if ref in named}
@@ -152,6 +156,13 @@ class BatchContext:
             if segment.cells.overlaps(cells)
         ]
         return live_queries(segments, self.grid).cells(self.grid).clipped(cells)
+
+    def price_raster(self) -> PriceRaster:
+        """Return the number of queries in each cell."""
+        if self._raster is None:
+            queries = self.queries_in(self.grid.cells)
+            self._raster = PriceRaster.empty(self.grid).corrected([np.column_stack(queries[:4])])
+        return self._raster
 
     # -- state and blocks ------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sparkswarm.compiled import FloatArray, IntArray, LongArray, compiled
+from sparkswarm.observe.progress import Loan
 from sparkswarm.policies import LendingPrices
 from sparkswarm.protocol.lending import lend
-from sparkswarm.spark.task_output import Loan
 
 if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
