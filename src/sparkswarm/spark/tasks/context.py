@@ -11,8 +11,7 @@ import copy
 import gc
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +45,23 @@ def batch_prefix(folder: str, batch: int) -> str:
     return f"{folder}/{batch + 1:012d}"
 
 
+_Value = TypeVar("_Value")
+
+
+class shared_property(Generic[_Value]):  # noqa: N801 (reads as property does)
+    """A property that is computed once per batch and worker, whichever task asks first."""
+
+    def __init__(self, compute: Callable[[BatchContext], _Value]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, context: BatchContext, owner: type[BatchContext]) -> _Value:
+        name = self._compute.__name__
+        if name not in context.computed:
+            context.computed[name] = self._compute(context)
+        return cast(_Value, context.computed[name])
+
+
 class BatchContext:
     """Everything that a task of one batch works with.
 
@@ -76,15 +92,16 @@ class BatchContext:
             else GlobalIndex(self.plan)
         )
         self._segments = SegmentCache(task_input.files)
-        self._raster: PriceRaster | None = None
+        self.computed: dict[str, Any] = {}
         self._tables: dict[FileRef, pa.Buffer] = {}
         self._blocks: dict[tuple[FileRef, int], Block] = {}
         if previous and same_run:
             named = task_input.epoch.manifest.files()
             self._segments = previous._segments
             self._segments.retain(named)
-            if previous.epoch.manifest.partitions == task_input.epoch.manifest.partitions:
-                self._raster = previous._raster
+            same = previous.epoch.manifest.partitions == task_input.epoch.manifest.partitions
+            if same and "price_raster" in previous.computed:
+                self.computed["price_raster"] = previous.price_raster
             if previous.input.application != task_input.application:
                 self._segments.drop_built()
             self._tables = {ref: kept for ref, kept in previous._tables.items() if ref in named}
@@ -98,12 +115,12 @@ class BatchContext:
         context.task, context.attempt, context.collect = task, attempt, collect
         return context
 
-    @cached_property
+    @shared_property
     def router(self) -> PointRouter:
         """The policy's router for the plan of the batch."""
         return make_policy(self.input.config.policy).router(self.index, self.plan.executors)
 
-    @cached_property
+    @shared_property
     def slot_of(self) -> npt.NDArray[np.int32]:
         """From a partition's id to its position in the plan."""
         # One more than there are ids: -1, the id of no partition, has the slot -1.
@@ -121,7 +138,7 @@ class BatchContext:
         """Return the first owner of partitions: it writes for them and keeps their state."""
         return self._first_owners[self.slot_of[partition]]
 
-    @cached_property
+    @shared_property
     def _first_owners(self) -> npt.NDArray[np.int32]:
         return np.array([p.owners[0] for p in self.plan.partitions], dtype=np.int32)
 
@@ -157,12 +174,11 @@ class BatchContext:
         ]
         return live_queries(segments, self.grid).cells(self.grid).clipped(cells)
 
+    @shared_property
     def price_raster(self) -> PriceRaster:
-        """Return the number of queries in each cell."""
-        if self._raster is None:
-            queries = self.queries_in(self.grid.cells)
-            self._raster = PriceRaster.empty(self.grid).corrected([np.column_stack(queries[:4])])
-        return self._raster
+        """The number of queries in each cell."""
+        queries = self.queries_in(self.grid.cells)
+        return PriceRaster.empty(self.grid).corrected([np.column_stack(queries[:4])])
 
     # -- state and blocks ------------------------------------------------------------------
 
@@ -207,7 +223,7 @@ class BatchContext:
         row, column = np.divmod(home, self.grid.columns)
         return self.index.partition_of(column, row)
 
-    @cached_property
+    @shared_property
     def earliest_window_start(self) -> int:
         """A time before which no point is in the window, nor will be."""
         if self.input.window is None:

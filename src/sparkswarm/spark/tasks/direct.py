@@ -18,7 +18,7 @@ from sparkswarm.observe.progress import Counts
 from sparkswarm.spark.columns import INPUT_PARTITION
 from sparkswarm.spark.task_output import TaskOutput, TaskStage
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Matcher
-from sparkswarm.spark.tasks.route import coordinates, rejected_points, row_chunks, separated
+from sparkswarm.spark.tasks.points import coordinates, rejected_points, row_chunks, separated
 from sparkswarm.spark.tasks.tally import Tally
 from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import TIME

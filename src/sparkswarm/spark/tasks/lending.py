@@ -32,7 +32,7 @@ class Lender:
     def __init__(self, ctx: BatchContext, prices: LendingPrices) -> None:
         self._ctx = ctx
         self._prices = prices
-        self._raster = ctx.price_raster()
+        self._raster = ctx.price_raster
         self._loans: Counter[tuple[int, int, int]] = Counter()
         self.candidates = 0.0
 

@@ -1,0 +1,93 @@
+"""Points as they are read: taken in chunks, told from operations, and checked.
+
+Runs in the tasks that read the rows of a batch, for each chunk. What is rejected goes to the
+quarantine, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkswarm.compiled import BoolArray, FloatArray, LongArray
+from sparkswarm.geometry import Fault
+from sparkswarm.spark.columns import OPERATIONS
+from sparkswarm.spark.tasks.packing import nulls, unpack_rows
+from sparkswarm.store.quarantine import (
+    FAULT_REASONS,
+    NULL_ID,
+    NULL_TIME,
+    NULL_VALUE,
+    POINT,
+    Quarantine,
+    first_reason,
+)
+from sparkswarm.store.queries import ID, TIME, X, Y
+
+if TYPE_CHECKING:
+    from sparkswarm.spark.tasks.context import BatchContext
+
+
+def row_chunks(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+    """Yield rows in tables of about ``size`` rows."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= size:
+            yield pa.Table.from_batches(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def separated(rows: pa.Table) -> tuple[pa.Table | None, pa.Table]:
+    """Return the operations among the rows of a batch, unpacked, and the points."""
+    if OPERATIONS not in rows.column_names:
+        return None, rows
+    packed_operations = rows.column(OPERATIONS)
+    operations = packed_operations.drop_null()
+    points = rows.filter(pc.is_null(packed_operations)) if len(operations) else rows
+    found = unpack_rows(value.as_buffer() for value in operations) if len(operations) else None
+    return found, points.drop_columns([OPERATIONS])
+
+
+def coordinates(points: pa.Table) -> tuple[FloatArray, FloatArray]:
+    """Return x and y of points, NaN where one is null."""
+    x, y = (np.asarray(points.column(name), np.float64) for name in (X, Y))
+    return x, y
+
+
+def rejected_points(
+    ctx: BatchContext,
+    points: pa.Table,
+    x: FloatArray,
+    y: FloatArray,
+    outside: BoolArray,
+    quarantine: Quarantine,
+) -> LongArray:
+    """Return the rows of invalid points, which go to the quarantine.
+
+    ``outside`` are those that have no cell.
+    """
+    required = [name for name in (ID, TIME) if name in points.column_names]
+    if not any(points.column(name).null_count for name in required) and not outside.any():
+        return np.empty(0, np.int64)
+    faults = ctx.grid.point_faults(x, y)
+    reasons = first_reason(
+        len(x),
+        [
+            (nulls(points, ID), NULL_ID),
+            (nulls(points, X) | nulls(points, Y), NULL_VALUE),
+            *((faults == fault, FAULT_REASONS[fault]) for fault in Fault if fault),
+            *([(nulls(points, TIME), NULL_TIME)] if TIME in required else []),
+        ],
+    )
+    bad = np.flatnonzero(reasons != None)  # noqa: E711 (elementwise)
+    quarantine.add(POINT, points.take(bad), ctx.input.point_columns, reasons[bad])
+    return bad
