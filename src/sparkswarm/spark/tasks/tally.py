@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from sparkswarm.policies import Agent, Collected
 from sparkswarm.protocol.statistics import Statistics
-from sparkswarm.spark.tasks.match import Lot
 from sparkswarm.store import statistics as statistics_file
 from sparkswarm.store.files import Folder
 
 if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
+    from sparkswarm.spark.tasks.match import Lot
 
 
 class Tally:
