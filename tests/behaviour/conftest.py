@@ -16,11 +16,12 @@ SEEDS = {"calm": 0, "ambush": 1, "executor-cut-off": 5, "coordinator-lost": 37}
 cut off, and a crash."""
 
 
-@pytest.fixture(params=[*(f"sim-{name}" for name in SEEDS), "tasks", "spark"])
+@pytest.fixture(params=[*(f"sim-{name}" for name in SEEDS), "tasks", "spark", "spark-one-host"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     """Return an engine; what it cannot do, a test says with the reason."""
-    if request.param == "spark":
-        return SparkEngine(request.getfixturevalue("spark"), tmp_path)
+    if request.param.startswith("spark"):
+        shared_host = request.param == "spark-one-host"
+        return SparkEngine(request.getfixturevalue("spark"), tmp_path, shared_host)
     if request.param == "tasks":
         return TasksEngine(tmp_path)
     return SimulatorEngine(SEEDS[request.param.removeprefix("sim-")])

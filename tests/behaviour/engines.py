@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,8 +72,9 @@ class TasksEngine:
 class SparkEngine:
     """Spark in this process's JVM; the plan changes with every batch."""
 
-    def __init__(self, spark: Any, folder: Path) -> None:
+    def __init__(self, spark: Any, folder: Path, shared_host: bool) -> None:
         self._spark, self._folder = spark, folder
+        self._config = replace(CONFIG, shared_host=shared_host)
 
     def matches(self, scenario: Scenario) -> Found:
         numbers = range(len(scenario.batches))
@@ -80,7 +82,7 @@ class SparkEngine:
         queries = self._stream("queries", list(map(scenario.operations_table, numbers)))
         memory = MemorySink()
         sink = Restless(memory, 5)
-        handle = Swarm(self._spark, CONFIG, scenario.application).start(
+        handle = Swarm(self._spark, self._config, scenario.application).start(
             points,
             queries,
             sink=sink,

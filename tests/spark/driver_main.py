@@ -40,6 +40,8 @@ class Orders:
         Whether points happen at their own time.
     master
         Where Spark runs.
+    shared_host
+        Whether executors share a host, so that points are matched where they are read.
     executors, resize
         How many executors there are at first, and then, batch by batch.
     kill, batch, marker
@@ -55,6 +57,7 @@ class Orders:
     event_time: bool = False
     master: str = "local[2]"
     executors: int = 3
+    shared_host: bool = True
     resize: tuple[int, ...] = ()
     kill: str = ""
     batch: int = -2
@@ -109,7 +112,9 @@ def main(orders: Orders) -> None:
     if orders.application:
         spark.sparkContext.addPyFile(orders.application)
         application = importlib.import_module(Path(orders.application).stem).application()
-    swarm = sparkswarm.Swarm(spark, world.config(executors=orders.executors), application)
+    swarm = sparkswarm.Swarm(
+        spark, world.config(executors=orders.executors, shared_host=orders.shared_host), application
+    )
     handle = swarm.start(
         folders.read_points(spark),
         folders.read_operations(spark),

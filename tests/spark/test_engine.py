@@ -118,9 +118,12 @@ def check(spark, tmp_path, world, policy, executors, resize=(), **settings):
 # -- any policy, any number of executors, any plan ---------------------------------------------
 
 
-@pytest.mark.parametrize(("executors", "adaptive"), [(1, True), (2, False), (7, True), (22, False)])
+@pytest.mark.parametrize(
+    ("executors", "adaptive", "shared_host"),
+    [(1, True, False), (2, False, True), (7, True, False), (22, False, False), (22, True, True)],
+)
 def test_swarm_finds_all_matches_while_partitions_move_split_merge_and_are_shared(
-    spark, tmp_path, aqe, executors, adaptive
+    spark, tmp_path, aqe, executors, adaptive, shared_host
 ):
     aqe(adaptive)
     world = make_world(executors, batches=4, event_time=adaptive)
@@ -132,6 +135,7 @@ def test_swarm_finds_all_matches_while_partitions_move_split_merge_and_are_share
         executors,
         round_batches=1 + executors % 2,
         merge_every_rounds=1,
+        shared_host=shared_host,
     )
     assert {plan.executors for plan in plans} == {executors}
     assert len({plan.version for plan in plans}) > 1
@@ -147,14 +151,18 @@ def test_every_policy_finds_all_matches_while_executors_come_and_go(
 ):
     aqe(adaptive)
     world = make_world(11 + len(policy), batches=4, event_time=not adaptive, preload=50)
-    plans = check(spark, tmp_path, world, policy, 4, resize=(1, 7, 2))
+    plans = check(spark, tmp_path, world, policy, 4, resize=(1, 7, 2), shared_host=False)
     assert [plan.executors for plan in plans] == [4, 1, 7, 2]
 
 
-def test_plans_stay_right_when_stored_queries_are_written_anew_and_again(spark, tmp_path):
+@pytest.mark.parametrize("shared_host", [True, False])
+def test_plans_stay_right_when_stored_queries_are_written_anew_and_again(
+    spark, tmp_path, shared_host
+):
     """So many queries that bases are written, and not deltas alone."""
     world = make_world(5, batches=5, points=100, operations=900, preload=3000)
-    check(spark, tmp_path, world, "swarm", 2, resize=(2, 1, 3), merge_every_rounds=1)
+    settings = {"merge_every_rounds": 1, "shared_host": shared_host}
+    check(spark, tmp_path, world, "swarm", 2, resize=(2, 1, 3), **settings)
 
 
 @pytest.mark.long
@@ -172,7 +180,7 @@ def test_every_policy_with_any_number_of_executors_finds_all_matches(
     cost_model = "paper" if seed == 1 else "work"
     check(
         spark, tmp_path, world, policy, executors, resize=resize, cost_model=cost_model,
-        round_batches=1 + seed % 2, merge_every_rounds=1 + seed,
+        round_batches=1 + seed % 2, merge_every_rounds=1 + seed, shared_host=seed == 2,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from sparkswarm.spark.columns import INPUT_PARTITION
 from sparkswarm.spark.task_output import TaskOutput, TaskStage
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Matcher
 from sparkswarm.spark.tasks.points import coordinates, rejected_points, row_chunks, separated
-from sparkswarm.spark.tasks.tally import Tally
+from sparkswarm.spark.tasks.tally import TaskTally
 from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import TIME
 
@@ -49,7 +49,7 @@ class DirectWork:
         name = f"match-{input_partition}"
         self._quarantine = Quarantine(ctx.input.files, ctx.epoch.batch, name)
         self._matcher = Matcher(ctx)
-        self._tally = Tally(ctx)
+        self._tally = TaskTally(ctx)
         self._max_event_time = 0
         self._busy_s = 0.0
 

@@ -20,7 +20,7 @@ from sparkswarm.spark.tasks.blocks import BlockWriter
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Lot, Matcher
 from sparkswarm.spark.tasks.packing import unpack_rows
 from sparkswarm.spark.tasks.state import route_partial_state
-from sparkswarm.spark.tasks.tally import Tally
+from sparkswarm.spark.tasks.tally import TaskTally
 from sparkswarm.store.queries import TIME
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ExecutorWork:
         self._matcher = Matcher(ctx)
         self._agent = make_agent(ctx, executor)
         owned = frozenset(p.id for p in ctx.plan.partitions if executor in p.owners)
-        self._tally = Tally(ctx, self._agent, owned)
+        self._tally = TaskTally(ctx, self._agent, owned)
         self._blocks = BlockWriter(ctx, executor) if ctx.input.window is not None else None
         self._max_event_time = 0
         self._busy_s = time.thread_time() - started

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparkswarm.spark.tasks.match import Lot
 
 
-class Tally:
+class TaskTally:
     """What a task matched so far.
 
     Parameters
