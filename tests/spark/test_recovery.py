@@ -96,7 +96,8 @@ def test_a_driver_killed_stage_after_stage_leaves_the_output_of_one_that_lived(t
     wanted = expected(world).matches
     for stage, batch in stages:
         Path(orders.marker).unlink(missing_ok=True)
-        code, said = drive(replace(orders, kill=stage, batch=batch), tmp_path)
+        doomed = replace(orders, kill=stage, batch=batch, shared_host=bool(batch % 2))
+        code, said = drive(doomed, tmp_path)
         assert code == KILLED, f"{stage}: {said[-3000:]}"
         done = {k: n for k, n in matches_in(tmp_path / "out").items() if k[0] < batch}
         assert done == {k: n for k, n in wanted.items() if k[0] < batch}, stage
@@ -113,7 +114,10 @@ def test_a_driver_killed_stage_after_stage_leaves_the_output_of_one_that_lived(t
 )
 def test_a_driver_killed_once_leaves_the_output_of_one_that_lived(tmp_path, stage, seed):
     world = make_world(72 + seed, batches=4, event_time=bool(seed))
-    orders = orders_for(world, tmp_path, kill=stage, batch=2, resize=(2, 5) if seed else ())
+    resize, shared_host = ((2, 5), False) if seed else ((), True)
+    orders = orders_for(
+        world, tmp_path, kill=stage, batch=2, resize=resize, shared_host=shared_host
+    )
     code, said = drive(orders, tmp_path)
     assert code == KILLED, said[-3000:]
     code, said = drive(orders, tmp_path)

@@ -7,14 +7,19 @@ replace what it did for that number before. All sinks here do.
 
 from __future__ import annotations
 
+import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from sparkswarm.errors import ConfigError
+from sparkswarm.errors import ConfigError, StoreError
+from sparkswarm.store.files import local_path
 
 Sink = Callable[[DataFrame, int], None]
 """A function of (rows, batch id)."""
@@ -44,13 +49,65 @@ class ParquetSink:
     """Writes Parquet files, one folder a batch; a batch that comes again replaces its folder.
 
     ``spark.read.parquet(path)`` reads it all, with the batch as the column ``batch_id``.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    writer
+        ``tasks``: the tasks that match points write the files, and a batch's folder appears whole,
+        before the commit of the batch. ``spark``: Spark's own writer, which is slower, but writes
+        to whatever Spark supports; it is also used where the path is not local, and for
+        summaries and answers.
     """
 
     path: str
+    writer: Literal["tasks", "spark"] = "tasks"
+
+    def __post_init__(self) -> None:
+        if self.writer not in ("tasks", "spark"):
+            raise ConfigError(f"writer must be 'tasks' or 'spark', got {self.writer!r}")
 
     def __call__(self, results: DataFrame, batch_id: int) -> None:
-        """Write a batch."""
+        """Write a batch with Spark's writer."""
         results.write.mode("overwrite").parquet(f"{self.path.rstrip('/')}/batch_id={batch_id}")
+
+    @property
+    def task_folder(self) -> Path | None:
+        """The local folder that tasks can write to; None where Spark must write."""
+        return local_path(self.path) if self.writer == "tasks" else None
+
+    def stage(self, batch_id: int, attempt: str) -> Path:
+        """Make a folder for the files of an attempt at a batch; readers ignore its name."""
+        if self.task_folder is None:
+            raise ConfigError(f"tasks do not write to {self.path}")
+        self.task_folder.mkdir(parents=True, exist_ok=True)
+        for left in self.task_folder.glob(f".batch_id={batch_id}-*"):
+            shutil.rmtree(left)
+        staged = self.task_folder / f".batch_id={batch_id}-{attempt}"
+        staged.mkdir()
+        return staged
+
+    def publish(self, staged: Path, batch_id: int, files: Iterable[str], schema: pa.Schema) -> None:
+        """Make the files of a batch visible in place of any that it had; delete all others.
+
+        Without files, there is one without rows, so that the folder has a schema.
+        """
+        kept = set(files)
+        if missing := [name for name in sorted(kept) if not (staged / name).exists()]:
+            raise StoreError(
+                f"tasks wrote {missing[0]} to {self.path}, but the driver does not see it there: "
+                "give a folder that all machines share, or ParquetSink(path, writer='spark')"
+            )
+        for file in staged.iterdir():
+            if file.name not in kept:
+                file.unlink()
+        if not kept:
+            pq.write_table(schema.empty_table(), staged / "part-empty.parquet")
+        final = staged.parent / f"batch_id={batch_id}"
+        if final.exists():
+            shutil.rmtree(final)
+        staged.rename(final)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,22 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFiles:
+    """Where tasks write results themselves, as Parquet files.
+
+    Attributes
+    ----------
+    folder
+        A local folder, of this attempt at the batch alone.
+    pairs
+        Whether to write a row for each match, instead of one for each point.
+    """
+
+    folder: str
+    pairs: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInput:
     """Everything a task must know about its batch.
 
@@ -51,6 +67,8 @@ class TaskInput:
         What somebody reads.
     point_columns
         The user's names of the points' columns, by our names.
+    result_files
+        Where tasks write results themselves; None where Spark gets the rows.
     output_schema, answer_schema
         Columns of the rows that matching and answering return.
     max_event_time
@@ -75,6 +93,7 @@ class TaskInput:
     window: Window | None = None
     outputs: frozenset[OutputKind] = frozenset()
     point_columns: Mapping[str, str] = field(default_factory=dict)
+    result_files: ResultFiles | None = None
     output_schema: OutputSchema = field(default_factory=OutputSchema)
     answer_schema: AnswerSchema | None = None
     max_event_time: int = 0

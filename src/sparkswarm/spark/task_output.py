@@ -149,6 +149,8 @@ class TaskOutput:
         What a route task lent, and the queries in the cells of its points.
     collected
         Statistics of partitions that other executors own.
+    result_files
+        Names of the files of results that the task wrote.
     spark_task
         Spark's numbers of the stage and of the task in the application.
     """
@@ -168,6 +170,7 @@ class TaskOutput:
     loans: tuple[Loan, ...] = ()
     candidates: float = 0.0
     collected: Collected | None = None
+    result_files: tuple[str, ...] = ()
     spark_task: tuple[int, int] | None = None
     version: int = VERSION
 

@@ -225,7 +225,9 @@ def match_points(
 ) -> None:
     """Match points in the tasks that read them; see that all of it is done."""
     matched = stages.match(rows, layout.output_fields(sinks.results is not None))
-    if sinks.results:
+    if stages.input.result_files is not None:
+        write_nowhere(matched)
+    elif sinks.results:
         sinks.results(layout.finished_results(matched), stages.input.epoch.batch)
         if not reads_everything(sinks.results):
             tasks = matched._jdf.queryExecution().toRdd().getNumPartitions()
@@ -244,7 +246,9 @@ def execute_points(
     wanted = OutputKind.RESULTS in stages.input.outputs
     executed = stages.execute(points, layout.output_fields(wanted))
     if stateful is None:
-        if sinks.results:
+        if stages.input.result_files is not None:
+            write_nowhere(executed)
+        elif sinks.results:
             sinks.results(layout.finished_results(executed), batch)
         if layout.window is not None:
             stages.complete(executed, TaskStage.EXECUTE, executors)

@@ -107,6 +107,15 @@ class StreamLayout:
                 fields.add(f"{PACKED_PREFIX}{one.name}", one.dataType)
         return fields
 
+    @property
+    def file_schema(self) -> pa.Schema:
+        """The columns of results in files that tasks write."""
+        schema = to_arrow_schema(self.results, timezone="UTC")
+        if self.shape == "points":
+            return schema
+        schema = schema.remove(schema.get_field_index(QUERY_IDS))
+        return schema.append(pa.field(QUERY_ID, pa.int64()))
+
     def finished_results(self, executed: DataFrame) -> DataFrame:
         """Return the results among the rows of the tasks, in the shape that was asked for."""
         frame = executed

@@ -14,6 +14,7 @@ import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -45,8 +46,8 @@ from sparkswarm.spark.driver.batch import (
 from sparkswarm.spark.driver.layout import StreamLayout, select_operations, union_stream
 from sparkswarm.spark.driver.task_times import TaskTimes
 from sparkswarm.spark.session import executor_hosts
-from sparkswarm.spark.sinks import Sink, Sinks
-from sparkswarm.spark.task_input import TaskInput
+from sparkswarm.spark.sinks import ParquetSink, Sink, Sinks
+from sparkswarm.spark.task_input import ResultFiles, TaskInput
 from sparkswarm.spark.task_output import OutputKind, TaskOutput
 from sparkswarm.spark.tasks.context import batch_prefix
 from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
@@ -192,6 +193,7 @@ class RunLoop:
             epoch, previous = self.next_epoch(number)
             direct = self._matches_directly(sinks)
             task_input = self._task_input(epoch, previous, sinks, direct)
+            task_input = self._with_result_files(task_input, sinks)
             self.files.delete(self.files.list(folder_of(number)))
             timer.mark("plan")
             task_input = run_batch(
@@ -201,6 +203,7 @@ class RunLoop:
             if direct:
                 self._run_agents(task_input, timer)
             outputs = self.collector.take(number)
+            self._publish_results(task_input, outputs, sinks)
             manifest = self._commit(task_input, outputs, previous)
             timer.mark("commit")
             progress = progress_of(
@@ -307,6 +310,24 @@ class RunLoop:
             agents_input = replace(task_input, control=control, query_changes=changes)
             Stages(agents_input, self.collector).run_agents(self.spark)
             timer.mark("agents")
+
+    def _with_result_files(self, task_input: TaskInput, sinks: Sinks | None) -> TaskInput:
+        """Let the tasks write the results where the sink allows it."""
+        sink = sinks.results if sinks else None
+        if not isinstance(sink, ParquetSink) or sink.task_folder is None or self.layout.stateful:
+            return task_input
+        staged = sink.stage(task_input.epoch.batch, task_input.attempt)
+        pairs = self.layout.shape == "pairs"
+        return replace(task_input, result_files=ResultFiles(folder=str(staged), pairs=pairs))
+
+    def _publish_results(
+        self, task_input: TaskInput, outputs: Sequence[TaskOutput], sinks: Sinks | None
+    ) -> None:
+        """Make visible what the tasks wrote."""
+        sink, to = sinks.results if sinks else None, task_input.result_files
+        if to is not None and isinstance(sink, ParquetSink):
+            files = [name for output in outputs for name in output.result_files]
+            sink.publish(Path(to.folder), task_input.epoch.batch, files, self.layout.file_schema)
 
     def _observe(self, outputs: Sequence[TaskOutput]) -> list[TaskWork]:
         """Tell the controller what the tasks of the batch did, and return it."""

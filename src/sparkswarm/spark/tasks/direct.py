@@ -19,6 +19,7 @@ from sparkswarm.spark.columns import INPUT_PARTITION
 from sparkswarm.spark.task_output import TaskOutput, TaskStage
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Matcher
 from sparkswarm.spark.tasks.points import coordinates, rejected_points, row_chunks, separated
+from sparkswarm.spark.tasks.results import ResultOutput
 from sparkswarm.spark.tasks.tally import TaskTally
 from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import TIME
@@ -50,12 +51,12 @@ class DirectWork:
         self._quarantine = Quarantine(ctx.input.files, ctx.epoch.batch, name)
         self._matcher = Matcher(ctx)
         self._tally = TaskTally(ctx)
+        self._results = ResultOutput(ctx, str(input_partition))
         self._max_event_time = 0
         self._busy_s = 0.0
 
     def match(self, points: pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield the results of a table of points, some of which may be invalid."""
-        schema = self._ctx.input.output_schema
         started = time.thread_time()
         points = points.combine_chunks()
         x, y = coordinates(points)
@@ -65,7 +66,7 @@ class DirectWork:
         self._see_time(points, bad)
         for lot in self._matcher.match(points, routed):
             self._tally.add(lot)
-            results = None if schema.results is None else lot.results(schema)
+            results = self._results.add(lot)
             self._busy_s += time.thread_time() - started
             if results is not None:
                 yield results
@@ -84,6 +85,7 @@ class DirectWork:
         tally = self._tally
         self._quarantine.write()
         collected = tally.write(f"t{self._number}")
+        result_files = self._results.close()
         self._busy_s += time.thread_time() - started
         return TaskOutput(
             batch=self._ctx.epoch.batch,
@@ -97,5 +99,6 @@ class DirectWork:
             busy_s=self._busy_s,
             max_event_time=self._max_event_time,
             collected=collected,
+            result_files=result_files,
             spark_task=self._ctx.spark_task,
         )

@@ -19,6 +19,7 @@ from sparkswarm.spark.tasks.agents import make_agent
 from sparkswarm.spark.tasks.blocks import BlockWriter
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Lot, Matcher
 from sparkswarm.spark.tasks.packing import unpack_rows
+from sparkswarm.spark.tasks.results import ResultOutput
 from sparkswarm.spark.tasks.state import route_partial_state
 from sparkswarm.spark.tasks.tally import TaskTally
 from sparkswarm.store.queries import TIME
@@ -79,6 +80,7 @@ class ExecutorWork:
         self._agent = make_agent(ctx, executor)
         owned = frozenset(p.id for p in ctx.plan.partitions if executor in p.owners)
         self._tally = TaskTally(ctx, self._agent, owned)
+        self._results = ResultOutput(ctx, str(executor))
         self._blocks = BlockWriter(ctx, executor) if ctx.input.window is not None else None
         self._max_event_time = 0
         self._busy_s = time.thread_time() - started
@@ -93,8 +95,8 @@ class ExecutorWork:
             results = None
             if lot is not None:
                 self._count(lot)
-                if self._schema.results is not None:
-                    results = lot.results(self._schema)
+                results = self._results.add(lot)
+                if results is not None:
                     self._result_types = results.schema.types[: len(self._result_types)]
             self._busy_s += time.thread_time() - started
             if lot is None:
@@ -132,6 +134,7 @@ class ExecutorWork:
         agent = self._agent.close() if self._agent else None
         blocks = self._blocks.close() if self._blocks else ()
         collected = tally.write(f"m{self._executor}")
+        result_files = self._results.close()
         self._busy_s += time.thread_time() - started
         matches = tally.matches + self._matcher.collected_pairs
         return TaskOutput(
@@ -148,5 +151,6 @@ class ExecutorWork:
             max_event_time=self._max_event_time,
             agent=agent,
             collected=collected,
+            result_files=result_files,
             spark_task=self._ctx.spark_task,
         )

@@ -1,0 +1,76 @@
+"""Results that leave a task: as rows for Spark, or in a file that the task writes itself.
+
+Runs in the tasks that match points. Rows on their way into Spark cost more than the matching, so a
+sink of files is written by the tasks. A file counts only because the task's output names it: the
+driver publishes those files and no others, and what failed attempts wrote is deleted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparkswarm.spark.columns import QUERY_ID, QUERY_IDS
+
+if TYPE_CHECKING:
+    from sparkswarm.spark.task_input import ResultFiles
+    from sparkswarm.spark.tasks.context import BatchContext
+    from sparkswarm.spark.tasks.match import Lot
+
+
+class ResultOutput:
+    """The results of one task, lot by lot.
+
+    Parameters
+    ----------
+    ctx
+        The task's context.
+    name
+        Part of the name of its file: the task's number.
+    """
+
+    def __init__(self, ctx: BatchContext, name: str) -> None:
+        self._schema = ctx.input.output_schema
+        self._to = ctx.input.result_files
+        self._name = f"part-{name}-{ctx.attempt}.parquet"
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, lot: Lot) -> pa.RecordBatch | None:
+        """Take the results of a lot; return them as rows if Spark is to have them."""
+        if self._schema.results is None:
+            return None
+        rows = lot.results(self._schema)
+        if self._to is None:
+            return rows
+        if rows.num_rows:
+            self._write(rows, self._to)
+        return None
+
+    def _write(self, rows: pa.RecordBatch, to: ResultFiles) -> None:
+        table = pa.Table.from_batches([rows]).cast(self._schema.results)
+        if to.pairs:
+            table = as_pairs(table)
+        if self._writer is None:
+            path = Path(to.folder, self._name)
+            # Ids are distinct or nearly so: a dictionary of them would be larger than they are.
+            self._writer = pq.ParquetWriter(path, table.schema, use_dictionary=False)
+        self._writer.write_table(table)
+
+    def close(self) -> tuple[str, ...]:
+        """Complete the file; return its name, if there is one."""
+        if self._writer is None:
+            return ()
+        self._writer.close()
+        return (self._name,)
+
+
+def as_pairs(points: pa.Table) -> pa.Table:
+    """Return a row for each match instead of a row for each point."""
+    lists = points.column(QUERY_IDS).combine_chunks()
+    rows = np.repeat(np.arange(len(lists)), np.diff(lists.offsets))
+    others = points.drop_columns([QUERY_IDS]).take(pa.array(rows))
+    return others.append_column(QUERY_ID, lists.flatten())
