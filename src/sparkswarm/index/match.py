@@ -99,7 +99,11 @@ def match(
     sort_rows(x, y, rows, base)
     checks = np.zeros(len(rows), np.int32)
     points = ChosenPoints(x, y, times, now, rows)
-    counts, positions = match_both(points, base, gone, delta, checks, buffer)
+    bounds = np.zeros(len(rows), np.int64)
+    for index in (base, delta):
+        add_bounds(x, y, rows, index, bounds)
+    most = int(bounds.sum())
+    counts, positions = match_both(points, base, gone, delta, checks, most, buffer)
     return Matches(rows, counts, checks, positions)
 
 
@@ -127,12 +131,16 @@ def match_both(
     removed: ByteArray,
     delta: RangeIndex,
     checks: IntArray,
+    most: int,
     buffer: IntArray | None = None,
 ) -> tuple[IntArray, IntArray]:
-    """Match points against a base and a delta; positions in the delta come after the base's."""
-    counts, positions = match_index(points, base, removed, checks, buffer)
+    """Match points against a base and a delta; positions in the delta come after the base's.
+
+    ``most`` bounds the number of matches, see :func:`add_bounds`.
+    """
+    counts, positions = match_index(points, base, removed, checks, most, buffer)
     if len(delta.ids):
-        new_counts, new_positions = match_index(points, delta, removed[:0], checks)
+        new_counts, new_positions = match_index(points, delta, removed[:0], checks, most)
         if len(new_positions):
             first = len(base.ids)
             positions = merge_positions(counts, positions, new_counts, new_positions, first)
@@ -145,14 +153,12 @@ def match_index(
     index: RangeIndex,
     removed: ByteArray,
     checks: IntArray,
+    most: int,
     buffer: IntArray | None = None,
 ) -> tuple[IntArray, IntArray]:
     """Match points against one index; return counts and positions, and add to the checks."""
-    x, y, _, _, rows = points
-    counts = np.zeros(len(rows), np.int32)
-    bounds = np.zeros(len(rows), np.int64)
-    add_bounds(x, y, rows, index, bounds)
-    most = 1 + int(bounds.sum())
+    counts = np.zeros(len(points.rows), np.int32)
+    most += 1
     # Large enough for all that may match: pages that are not written to take no memory.
     out = np.empty(most, np.int32) if buffer is None or len(buffer) < most else buffer
     arguments: list[Any] = [*points, *index[1:], removed, counts, checks, out]

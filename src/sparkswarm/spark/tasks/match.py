@@ -173,11 +173,12 @@ class Matcher:
             sort_rows(chunk.x, chunk.y, rows, index)
             add_bounds(chunk.x, chunk.y, rows, index, bounds[run.low : run.high])
             delta = run.segment.delta.index
-            add_bounds(chunk.x, chunk.y, rows, delta, bounds[run.low : run.high])
+            if len(delta.ids):
+                add_bounds(chunk.x, chunk.y, rows, delta, bounds[run.low : run.high])
         application = ctx.input.application
         view = PointView(application, chunk.points, order) if application else None
         for low, high in lots(bounds, LOT_MATCHES):
-            yield self._match_lot(chunk, order, runs, low, high, view)
+            yield self._match_lot(chunk, order, bounds, runs, low, high, view)
 
     def _runs(
         self, partition_id: int, routed: RoutedPoints, order: LongArray, low: int, high: int
@@ -203,6 +204,7 @@ class Matcher:
         self,
         chunk: PointChunk,
         order: LongArray,
+        bounds: LongArray,
         runs: list[SegmentRun],
         low: int,
         high: int,
@@ -216,8 +218,9 @@ class Matcher:
             if first < stop:
                 here = slice(first - low, stop - low)
                 here_view = view.between(first, stop) if view else None
+                most = int(bounds[first:stop].sum())
                 counts[here], positions = self._match_run(
-                    chunk, order[first:stop], run, checks[here], here_view
+                    chunk, order[first:stop], run, checks[here], most, here_view
                 )
                 parts.append(
                     LotPart(run.partition_id, run.segment, here.start, here.stop, positions)
@@ -238,6 +241,7 @@ class Matcher:
         rows: LongArray,
         run: SegmentRun,
         checks: IntArray,
+        most: int,
         points: pa.Table | None,
     ) -> tuple[IntArray, IntArray]:
         """Match points of one segment; return counts and positions. The application decides."""
@@ -245,7 +249,7 @@ class Matcher:
         chosen = ChosenPoints(chunk.x, chunk.y, chunk.time, ctx.epoch.clock, rows)
         removed = ctx.removed(run.partition_id, run.number)
         base, delta = segment.base.index, segment.delta.index
-        counts, positions = match_both(chosen, base, removed, delta, checks)
+        counts, positions = match_both(chosen, base, removed, delta, checks, most)
         application = ctx.input.application
         if application is None or points is None or not len(positions):
             return counts, positions
