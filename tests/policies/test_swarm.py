@@ -120,7 +120,9 @@ def test_prices_are_learnt_from_all_and_hold_until_the_next_round_closes():
     closing = it.begin_batch()
     assert closing.closes_round == 0
     assert closing.prices != before.prices
-    assert closing.prices == pytest.approx((2e-6, 1e-7), rel=0.1)
+    for done in ((1000.0, 5000.0), (100.0, 90_000.0)):
+        told = 2e-6 * done[0] + 1e-7 * done[1]
+        assert closing.prices.of_task(*done, 0.0, 0.0) == pytest.approx(told, rel=0.1)
     it.end_batch([report(0, points=10, checks=10)])
     assert it.begin_batch().prices == closing.prices
 

@@ -162,10 +162,10 @@ def test_work_by_hand() -> None:
     assert model.cost(7.0, 0.0) == model.cost(7.0, 123.0) == 7.0
 
 
-def test_until_prices_are_learnt_fifty_checks_cost_as_much_as_a_point() -> None:
+def test_until_prices_are_learnt_forty_checks_cost_as_much_as_a_point() -> None:
     model = WorkModel()
     assert 0 < model.per_point < 1e-3
-    assert 50 * model.per_check == pytest.approx(model.per_point)
+    assert 40 * model.per_check == pytest.approx(model.per_point)
 
 
 @given(world=worlds(), per_point=st.floats(1e-9, 1.0), per_check=st.floats(0.0, 1.0))
@@ -272,6 +272,13 @@ def test_a_profile_of_the_papers_product_follows_the_points() -> None:
     assert PaperModel().numerator(statistics) == 4 * 1 * 5
     assert PaperModel().profile(statistics, Axis.ROWS).tolist() == [15, 0, 5]
     assert PaperModel().profile(statistics, Axis.COLUMNS).tolist() == [15, 5]
+
+
+def test_the_time_of_a_task_is_the_sum_of_what_it_does() -> None:
+    prices = Prices(per_point=1.0, per_check=0.5, per_match=0.25, per_piece=10.0, per_task=100.0)
+    assert prices.of_task(4.0, 6.0, 8.0, 2.0) == 100 + 4 + 3 + 2 + 20
+    several = prices.of_task(*np.array([[4.0, 0.0], [6.0, 0.0], [8.0, 0.0], [2.0, 1.0]]))
+    assert several.tolist() == [129.0, 110.0]
 
 
 def test_models_are_made_by_name() -> None:

@@ -67,8 +67,7 @@ class SwarmControl:
     Attributes
     ----------
     prices
-        Seconds for a point and for a check, learnt from all executors together: on Spark any
-        worker may do any executor's work.
+        Learnt from all executors together: on Spark any worker may do any executor's work.
     closes_round
         The round that ends with this batch; None where it goes on.
     round_length
@@ -83,7 +82,7 @@ class SwarmControl:
         Files with the statistics of each executor.
     """
 
-    prices: tuple[float, float]
+    prices: Prices
     closes_round: int | None = None
     round_length: float = 1.0
     changes: tuple[PlanChange, ...] = ()
@@ -188,7 +187,7 @@ class SwarmController:
                 self._statistics[report.executor] = report.statistics
             for receiver, ref in report.handed_over.items():
                 self._handed_over.setdefault(receiver, []).append(ref)
-            self._learner.observe(report.points, report.checks, report.busy_s)
+            self._learner.observe(points=report.points, checks=report.checks, seconds=report.busy_s)
         self._points += sum(report.points for report in reports)
         self._longest_s += max((report.busy_s for report in reports), default=0.0)
         messages = [message for report in reports for message in report.messages]
@@ -240,13 +239,13 @@ class SwarmAgent:
             partitions = context.plan.owned_by(executor)
             self._unit = LoadBalancingUnit(executor, partitions, config, self._queries_of)
             self._unit.recount_queries()
-            self._unit.use_prices(Prices(*control.prices))
+            self._unit.use_prices(control.prices)
             return
         # Where an estimate of the queries is enough, none is read.
         exact = make_cost_model(config.cost_model).needs_exact_queries
         queries_of = self._queries_of if exact else None
         self._unit = LoadBalancingUnit(executor, self._previous_partitions(), config, queries_of)
-        self._unit.use_prices(Prices(*control.prices))
+        self._unit.use_prices(control.prices)
         self._unit.restore(statistics)
         for ref in control.handed_over.get(executor, ()):
             self._take_over(ref)

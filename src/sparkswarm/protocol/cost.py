@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Protocol, Self, cast
+from typing import ClassVar, NamedTuple, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
@@ -18,15 +18,52 @@ from sparkswarm.compiled import FloatArray
 from sparkswarm.config import CostModelName
 from sparkswarm.protocol.statistics import CHECKS, PRE_SPAN_Q, SPAN_Q, Axis, N, Q, R, Statistics
 
+_Amount = TypeVar("_Amount", float, FloatArray)
+
 
 class Prices(NamedTuple):
-    """Seconds for receiving a point and for checking one candidate query.
+    """Seconds of an executor's task for what it does: one cost, the time of the task.
 
-    The defaults are what a present-day core needs.
+    The defaults are those of one core of today, for whole tasks of Spark.
+
+    Attributes
+    ----------
+    per_point, per_check, per_match
+        Receiving a point, checking one candidate query, and passing on one result.
+    per_piece
+        Matching the points of one partition, apart from the points.
+    per_task
+        Starting the task.
+    per_operation
+        Applying one operation on a query.
     """
 
-    per_point: float = 1e-6
-    per_check: float = 2e-8
+    per_point: float = 4e-7
+    per_check: float = 1e-8
+    per_match: float = 2.5e-8
+    per_piece: float = 2e-5
+    per_task: float = 5e-3
+    per_operation: float = 5e-6
+
+    def of_task(
+        self, points: _Amount, checks: _Amount, matches: _Amount, pieces: _Amount
+    ) -> _Amount:
+        """Return the seconds of a task without operations, or of each of several tasks."""
+        return (
+            self.per_task
+            + self.per_point * points
+            + self.per_check * checks
+            + self.per_match * matches
+            + self.per_piece * pieces
+        )
+
+    def work(self, checks: _Amount, matches: _Amount) -> _Amount:
+        """Return checks and results together, as the number of checks that cost as much."""
+        return checks + (self.per_match / self.per_check if self.per_check else 0.0) * matches
+
+
+WORK_ONLY = Prices(per_match=0.0, per_piece=0.0, per_task=0.0, per_operation=0.0)
+"""Prices where time is measured without what is fixed, as in simulated rounds."""
 
 
 class CostModel(Protocol):
@@ -121,6 +158,8 @@ class PaperModel:
 @dataclass(frozen=True, slots=True)
 class WorkModel:
     """Additive work: points and candidates checked, each with its price in seconds.
+
+    Statistics count results among the checks, see :meth:`Prices.work`.
 
     Half the work is half the cost, so equal costs are equal work, and the two sides of a split
     are a prefix sum and its complement, exactly. Handing over one query costs as much as

@@ -17,7 +17,7 @@ from sparkswarm.compiled import FloatArray, IntArray, LongArray
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
 from sparkswarm.geometry import QueryCells
-from sparkswarm.protocol.cost import CostModel, Prices, make_cost_model
+from sparkswarm.protocol.cost import WORK_ONLY, CostModel, Prices, make_cost_model
 from sparkswarm.protocol.holding import Holding, inherited
 from sparkswarm.protocol.learning import PriceLearner
 from sparkswarm.protocol.merge import find_merges
@@ -89,7 +89,7 @@ class LoadBalancingUnit:
         )
         self._incoming: dict[int, tuple[int, Statistics]] = {}
         self._pending: _Pending | None = None
-        self._learner = PriceLearner()
+        self._learner = PriceLearner(WORK_ONLY)
 
     def state(self) -> dict[int, FloatArray]:
         """Return the statistics by partition id as plain arrays, for :meth:`restore`."""
@@ -220,7 +220,7 @@ class LoadBalancingUnit:
             points += totals.points
             checks += totals.checks
         if message.busy is not None and self.model.learns_prices:
-            self._learner.observe(points, checks, message.busy)
+            self._learner.observe(points=points, checks=checks, seconds=message.busy)
             self.use_prices(self._learner.prices)
         numerator = sum(self.model.numerator(h.statistics) for h in self._held.values())
         received = sum(held.statistics.received for held in self._held.values())
