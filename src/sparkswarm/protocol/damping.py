@@ -1,8 +1,8 @@
 """Damping: holds rebalancing back where the load only goes to and fro.
 
-Owns the memory of where the load was. Runs in the Coordinator, once a round. A load that goes to new
-places is followed, however fast; one that comes back to where it was is waited out, because moves
-for it undo each other (as in route-flap damping in internet routing).
+Owns the memory of where the load was. Runs in the Coordinator, once a round. A load that goes to
+new places is followed, however fast; one that comes back to where it was is waited out, because
+moves for it undo each other (as in route-flap damping in internet routing).
 """
 
 from __future__ import annotations
