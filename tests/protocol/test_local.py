@@ -127,16 +127,17 @@ def test_partitions_of_one_executor_that_form_a_rectangle_are_merged_in_due_time
 
 
 def test_a_flickering_hotspot_does_not_make_it_thrash():
-    """A hotspot that jumps every round is followed twice, one that stays is followed."""
+    """A hotspot that jumps every round ends up balanced in both places; then little moves."""
     rng = np.random.default_rng(1)
     flicker, steady = make(merge_every_rounds=0), make(merge_every_rounds=0)
     versions = []
     for r in range(24):
         x, y = corner(rng, 20_000)
-        play(flicker, r, *((x, y) if r % 2 else (1 - x, 1 - y)))
+        work = play(flicker, r, *((x, y) if r % 2 else (1 - x, 1 - y)))
         play(steady, r, *((x, y) if r < 12 else (1 - x, 1 - y)))
         versions.append(flicker.plan.version)
-    assert versions[-1] == versions[6]
+    assert versions[-1] - versions[8] <= 5
+    assert efficiency(work) > 0.85
     x, y = corner(rng, 20_000)
     assert efficiency(play(steady, 24, 1 - x, 1 - y)) > 0.85
 

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from sparkswarm.config import SwarmConfig
+from sparkswarm.protocol.damping import Damping
 from sparkswarm.protocol.messages import DecisionKind, Reason
 
 KEEP, REBALANCE = DecisionKind.KEEP, DecisionKind.REBALANCE
@@ -182,7 +183,7 @@ class PredictedGain:
     Differs from the paper, whose five stages need several rounds to leave "do nothing" and
     read R(S), a measure of arrivals, as throughput. The predicted cost is the mean, as if load
     divided at will; with shared cells it nearly does. Where it does not, the executor that is
-    asked finds nothing feasible and says so. Rebalancing waits while the load keeps jumping,
+    asked finds nothing feasible and says so. Rebalancing waits while the load goes to and fro,
     see :class:`Damping`.
     """
 
@@ -194,7 +195,9 @@ class PredictedGain:
         """Compare the slowest executor with the mean."""
         ruling = self._predict(costs, throughput)
         hold = self._damping.observe(costs, received)
-        return hold if hold is not None and ruling.kind is REBALANCE else ruling
+        if hold is not None and ruling.kind is REBALANCE:
+            return Ruling(kind=KEEP, reason=Reason.LOAD_UNSTABLE, numbers=hold)
+        return ruling
 
     def _predict(self, costs: Mapping[int, float], throughput: float) -> Ruling:
         slowest = max(costs.values(), default=0.0)
@@ -219,77 +222,6 @@ class PredictedGain:
     def forget(self) -> None:
         """Expect nothing of the next round."""
         self._damping.forget()
-
-
-SURPRISE = 0.10
-"""Share of the load in an unexpected place from which on a round counts as a surprise."""
-
-CHANCE_OF_SURPRISE = 1.2
-"""Times the root of executors / arrivals: twice the total variation expected by chance."""
-
-MOST_SUSPICION = 8.0
-"""Upper bound of the suspicion: further jumps add nothing, and it must fade in finite time."""
-
-
-class Damping:
-    """Holds rebalancing back while the load keeps jumping.
-
-    As route-flap damping in internet routing: the first jump is believed at once, and each
-    further one within memory must last twice as long before it is believed.
-
-    Parameters
-    ----------
-    memory
-        Rounds of calm after which half of the suspicion is gone.
-    longest
-        Never hold for more than this many calm rounds.
-    """
-
-    def __init__(self, memory: float = 10.0, longest: int = 16) -> None:
-        self._keep = 0.5 ** (1.0 / memory)
-        self._longest = longest
-        self._suspicion = 0.0
-        self._hold = 0
-        self._expected: dict[int, float] | None = None
-
-    def observe(self, costs: Mapping[int, float], received: float = math.inf) -> Ruling | None:
-        """Take in a round's costs; return why to wait, or None.
-
-        A surprise adds one to the suspicion s and asks for 2^(s-1) - 1 calm rounds. Differences
-        that chance explains, given ``received`` arrivals, are no surprise.
-        """
-        surprise = self._surprise(costs)
-        chance = CHANCE_OF_SURPRISE * math.sqrt(len(costs) / max(received, 1.0))
-        if surprise > max(SURPRISE, chance):
-            self._suspicion = min(self._suspicion + 1.0, MOST_SUSPICION)
-            self._hold = min(self._longest, round(2.0 ** (self._suspicion - 1.0)) - 1)
-        else:
-            self._suspicion *= self._keep
-            self._hold = max(0, self._hold - 1)
-        self._expected = dict(costs)
-        if self._hold == 0:
-            return None
-        numbers = {"surprise": surprise, "rounds": self._hold}
-        return Ruling(kind=KEEP, reason=Reason.LOAD_UNSTABLE, numbers=numbers)
-
-    def expect(self, m_high: int, m_low: int, cost: float) -> None:
-        """Account for cost that was moved, so that our own moves are no surprise."""
-        if self._expected is not None:
-            self._expected[m_high] = self._expected.get(m_high, 0.0) - cost
-            self._expected[m_low] = self._expected.get(m_low, 0.0) + cost
-
-    def forget(self) -> None:
-        """Expect nothing of the next round."""
-        self._expected = None
-
-    def _surprise(self, costs: Mapping[int, float]) -> float:
-        """Return the total variation between expected and seen shares of executors in both."""
-        both = [m for m in costs if self._expected and m in self._expected]
-        expected = {m: max(0.0, self._expected[m]) for m in both} if self._expected else {}
-        whole, expected_whole = sum(costs[m] for m in both), sum(expected.values())
-        if whole <= 0 or expected_whole <= 0:
-            return 0.0
-        return 0.5 * sum(abs(costs[m] / whole - expected[m] / expected_whole) for m in both)
 
 
 # -- who gives to whom ---------------------------------------------------------------------
