@@ -78,6 +78,7 @@ def test_what_is_written_comes_back(path):
         "matches": 200, "checks": 300, "lent": 0, "operations": 7, "snapshot_queries": 0, "late": 0,
         "balance": 0.625,
         "busy": [0.01, 0.02, 0.03, 0.04], "received": [100, 200, 300, 400], "loads": [],
+        "loans": [],
         "quarantined": [["point", "outside the bounds", 3]],
     }  # fmt: skip
     assert decision == {

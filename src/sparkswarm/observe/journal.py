@@ -171,6 +171,7 @@ def _batch(progress: Progress, now: float) -> Entry:
         "busy": [round(seconds, 5) for seconds in progress.busy_s],
         "received": list(progress.points_by_executor),
         "loads": sorted(progress.points_by_partition.items()),
+        "loans": [list(loan) for loan in progress.loans],
         "quarantined": [
             [kind, reason, count] for (kind, reason), count in sorted(progress.quarantined.items())
         ],

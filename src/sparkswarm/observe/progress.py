@@ -107,7 +107,8 @@ class Progress(Counts):
     busy_s: tuple[float, ...] = number(
         "counter",
         "seconds",
-        "Work of each executor, without waiting.",
+        "Run time of each executor's task. Where executors share a host: time of the tasks, "
+        "divided among the owners of the points' partitions.",
         name="executor_busy_seconds",
         labels=("executor",),
     )
@@ -121,17 +122,17 @@ class Progress(Counts):
     task_s: tuple[float, ...] = number(
         "counter",
         "seconds",
-        "Run time of each executor's task, as Spark reports it.",
-        name="executor_task_seconds",
-        labels=("executor",),
+        "Run time of each task that matched points, as Spark reports it.",
+        name="task_seconds",
+        labels=("task",),
         default=(),
     )
     work_s: tuple[float, ...] = number(
         "counter",
         "seconds",
-        "Expected run time of each executor's task: the learnt prices applied to what it did.",
-        name="executor_work_seconds",
-        labels=("executor",),
+        "Expected run time of each of these tasks: the learnt prices applied to what it did.",
+        name="work_seconds",
+        labels=("task",),
         default=(),
     )
     points_by_partition: Mapping[int, int] = field(default_factory=dict)
@@ -166,9 +167,13 @@ class Progress(Counts):
 
     @property
     def balance(self) -> float:
-        """Balance efficiency: mean work of the executors over the largest; 1 is perfect."""
-        most = max(self.busy_s, default=0.0)
-        return sum(self.busy_s) / len(self.busy_s) / most if most else 1.0
+        """Balance efficiency: mean time of the tasks over the longest; 1 is perfect."""
+        return _balance(self.task_s or self.busy_s)
+
+    @property
+    def work_balance(self) -> float:
+        """The same for the expected times of the tasks, without the machine's noise."""
+        return _balance(self.work_s or self.busy_s)
 
     @property
     def points_per_second(self) -> float:
@@ -180,7 +185,22 @@ class Progress(Counts):
         return (
             f"{self.points:,} points in {self.seconds:.2f} s "
             f"({self.points_per_second:,.0f} points/s), balance {self.balance:.2f}"
+            + (f", {self.lent / max(self.points, 1):.1%} of the points lent" if self.lent else "")
         )
+
+    def loans_text(self, most: int = 5) -> str:
+        """Return the largest loans, such as ``3 to 5: 1,200 points of p17``."""
+        listed = [
+            f"{loan.lender} to {loan.borrower}: {loan.points:,} points of p{loan.partition}"
+            for loan in self.loans[:most]
+        ]
+        rest = len(self.loans) - len(listed)
+        return "; ".join([*listed, *([f"{rest} more"] if rest > 0 else [])])
+
+
+def _balance(seconds: Sequence[float]) -> float:
+    most = max(seconds, default=0.0)
+    return sum(seconds) / len(seconds) / most if most else 1.0
 
 
 Observer = Callable[[Progress, Plan, Sequence[Decision]], None]
@@ -231,6 +251,8 @@ class Status(Counts):
         ]
         if self.last:
             facts.append((f"batch {self.last.batch}", self.last.summary()))
+            if self.last.loans:
+                facts.append(("lent", self.last.loans_text()))
         facts += [
             ("quarantined", f"{rows:,} x {kind}: {reason}")
             for (kind, reason), rows in sorted(self.quarantined.items())

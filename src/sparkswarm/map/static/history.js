@@ -77,6 +77,8 @@ export class History {
       balance: entry.balance,
       busy: entry.busy,
       received: entry.received,
+      lent: entry.lent ?? 0,
+      loans: entry.loans ?? [],
       bad: entry.quarantined.reduce((sum, [, , count]) => sum + count, 0),
       loads: entry.loads?.length ? new Map(entry.loads) : null,
       executors: this.plan.executors,

@@ -28,6 +28,7 @@ from sparkswarm.errors import ConfigError
 from sparkswarm.observe.progress import Counts, Loan, Progress
 from sparkswarm.policies import TaskWork
 from sparkswarm.protocol.cost import Prices
+from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.columns import OPERATIONS
 from sparkswarm.spark.driver.layout import StreamLayout, packed_state
 from sparkswarm.spark.session import temporary_settings
@@ -321,7 +322,10 @@ def with_operations(task_input: TaskInput, outputs: Sequence[TaskOutput]) -> Tas
     return replace(
         task_input,
         epoch=replace(task_input.epoch, manifest=manifest),
-        query_changes=tuple(ref for one in written for ref in one.query_changes),
+        query_changes=(
+            *task_input.query_changes,
+            *(ref for one in written for ref in one.query_changes),
+        ),
     )
 
 
@@ -352,6 +356,23 @@ def expected_seconds(prices: Prices, work: TaskWork) -> float:
     return prices.of_task(work.points, work.checks, work.matches, work.pieces)
 
 
+NO_WORK = TaskWork(points=0, checks=0, matches=0, pieces=0, seconds=0.0)
+"""Of an executor that had no task."""
+
+
+def _shares_of_owners(
+    plan: Plan, by_partition: Mapping[int, int], seconds: float
+) -> tuple[list[float], list[int]]:
+    """Return the time and the points of each executor's partitions, whoever matched them."""
+    points = [0] * plan.executors
+    for partition in plan.partitions:
+        share, rest = divmod(by_partition.get(partition.id, 0), len(partition.owners))
+        for i, owner in enumerate(partition.owners):
+            points[owner] += share + (i < rest)
+    total = sum(points)
+    return [seconds * n / total if total else 0.0 for n in points], points
+
+
 def progress_of(
     task_input: TaskInput,
     outputs: Sequence[TaskOutput],
@@ -372,9 +393,13 @@ def progress_of(
         by_partition.update(output.points_by_partition)
     matched = matching_outputs(outputs)
     done = {o.task: (o, w) for o, w in zip(matched, work, strict=True)}
-    direct = any(o.stage == TaskStage.MATCH for o in matched)
-    executors = sorted(done) if direct else range(epoch.plan.executors)
-    of_each = [done.get(m) for m in executors]
+    if any(o.stage == TaskStage.MATCH for o in matched):
+        tasks = [done[number] for number in sorted(done)]
+        busy, points = _shares_of_owners(epoch.plan, by_partition, sum(w.seconds for w in work))
+    else:
+        idle = TaskOutput(batch=epoch.batch, stage=TaskStage.EXECUTE, task=-1), NO_WORK
+        tasks = [done.get(m, idle) for m in range(epoch.plan.executors)]
+        busy, points = [w.seconds for _, w in tasks], [o.points for o, _ in tasks]
     loans: Counter[tuple[int, int, int]] = Counter()
     for loan in (loan for output in outputs for loan in output.loans):
         loans[loan[:3]] += loan.points
@@ -384,10 +409,10 @@ def progress_of(
         batch=epoch.batch,
         seconds=sum(stages.values()),
         plan_version=epoch.plan.version,
-        busy_s=tuple(one[0].busy_s if one else 0.0 for one in of_each),
-        task_s=tuple(one[1].seconds if one else 0.0 for one in of_each),
-        work_s=tuple(expected_seconds(prices, one[1]) if one else 0.0 for one in of_each),
-        points_by_executor=tuple(one[0].points if one else 0 for one in of_each),
+        busy_s=tuple(busy),
+        task_s=tuple(w.seconds for _, w in tasks),
+        work_s=tuple(expected_seconds(prices, w) if w is not NO_WORK else 0.0 for _, w in tasks),
+        points_by_executor=tuple(points),
         loans=tuple(Loan(*key, points) for key, points in loans.most_common()),
         points_by_partition=dict(by_partition),
         quarantined=dict(rejected),

@@ -23,6 +23,7 @@ from sparkswarm.errors import InputError, SparkswarmError, StoreError
 from sparkswarm.observe.describe import describe
 from sparkswarm.observe.progress import Observer, Progress, Totals
 from sparkswarm.policies import (
+    Control,
     Controller,
     ForcedChange,
     History,
@@ -301,15 +302,19 @@ class RunLoop:
 
     def _run_agents(self, task_input: TaskInput, timer: StageTimer) -> None:
         """Run the agents of a batch that was matched directly, if they have something to do."""
-        if self._controller is None:
-            return
-        self._query_changes += task_input.query_changes
-        control = self._controller.begin_batch()
-        if control.due:
-            changes, self._query_changes = tuple(self._query_changes), []
-            agents_input = replace(task_input, control=control, query_changes=changes)
+        control = self._control()
+        if control is not None:
+            agents_input = replace(task_input, control=control)
             Stages(agents_input, self.collector).run_agents(self.spark)
             timer.mark("agents")
+
+    def _control(self) -> Control | None:
+        """Return what the agents of the batch must know; None where they have nothing to do.
+
+        Then the tasks leave statistics in files, and the next agents read them.
+        """
+        control = self._controller.begin_batch() if self._controller else None
+        return control if control is not None and control.due else None
 
     def _with_result_files(self, task_input: TaskInput, sinks: Sinks | None) -> TaskInput:
         """Let the tasks write the results where the sink allows it."""
@@ -373,8 +378,9 @@ class RunLoop:
             config=self.config,
             epoch=epoch,
             attempt=uuid.uuid4().hex[:8],
-            control=self._controller.begin_batch() if self._controller and not direct else None,
-            collect_statistics=direct and self._controller is not None,
+            control=None if direct else self._control(),
+            collect_statistics=self._controller is not None,
+            query_changes=tuple(self._query_changes),
             lending=self._controller.lending_prices if self._controller and not direct else None,
             match_weight=self._controller.match_weight if self._controller else 0.0,
             application=layout.application,
@@ -403,6 +409,8 @@ class RunLoop:
         )
         self.epochs.commit(self._last)
         if self._controller:
+            ran = any(output.agent for output in outputs)
+            self._query_changes = [] if ran else list(task_input.query_changes)
             reports = [output.agent for output in outputs if output.agent is not None]
             self._decided(self._controller.end_batch(reports))
         return manifest
