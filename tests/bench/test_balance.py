@@ -34,6 +34,15 @@ def test_all_work_is_done_by_somebody_and_only_once(density):
         assert played.work.sum() >= 20_000
 
 
+def test_lending_does_the_same_work_and_is_even_in_the_first_round(density):
+    w = world(density)
+    for _ in range(3):
+        played = w.play()
+        assert played.lent_work.sum() == pytest.approx(played.work.sum())
+        assert played.lent_efficiency > 0.98
+        assert played.lent_efficiency >= played.efficiency
+
+
 def test_the_queries_of_a_cell_are_counted_as_they_lie(density):
     w = world(density, Hotspot(start=1, stop=2))
     for round_number in range(3):

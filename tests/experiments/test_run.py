@@ -54,7 +54,7 @@ def test_who_does_more_work_has_the_lower_latency(outcomes):
 
 def test_only_swarm_decides_and_every_decision_has_a_reason(outcomes):
     deciding = {row["policy"] for row in outcomes.journal()}
-    assert deciding == {"swarm", "swarm_paper"}
+    assert deciding == {"swarm", "swarm_lending", "swarm_paper"}
     assert all(row["reason"] and row["what"] for row in outcomes.journal())
     assert outcomes.of("swarm").changes > 0
     assert outcomes.of("static_history").traffic["statistics"] == 0

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkswarm.errors import ProtocolError
-from sparkswarm.protocol.lending import LEAST_GAIN, MARGIN, SMALLEST_LOAN, Lent, lend
+from sparkswarm.protocol.lending import LEAST_GAIN, MARGIN, SMALLEST_LOAN, Lent, agree, lend
 
 
 def reference(price, slot, owner, executors, host):
@@ -259,3 +259,21 @@ def test_what_does_not_fit_together_is_refused(slot, owner, executors, slots, ho
 def test_no_points_and_nobody():
     empty = np.empty(0, dtype=np.int32)
     assert lend(np.empty(0), empty, empty, 5).executor.shape == (0,)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 100)), min_size=1, max_size=20))
+def test_load_that_divides_at_will_is_levelled_to_the_cap(groups):
+    owner = np.array([m for m, _ in groups], dtype=np.int32)
+    cost = np.array([c for _, c in groups])
+    agreed = agree(owner, cost, 6)
+    load = np.bincount(owner, cost, 6)
+    after = load.copy()
+    np.subtract.at(after, owner[agreed.group], agreed.amount)
+    np.add.at(after, agreed.borrower, agreed.amount)
+    lent = np.bincount(agreed.group, agreed.amount, len(cost)) if len(agreed.group) else 0 * cost
+    assert (lent <= cost * (1 + 1e-9)).all()
+    assert after.max() <= max(load.max(), 1e-300) * (1 + 1e-9)
+    if load.max() > load.mean() * (1 + MARGIN) * (1 + LEAST_GAIN):
+        assert after.max() <= load.mean() * (1 + MARGIN) * (1 + 2 * SMALLEST_LOAN)
+    else:
+        assert len(agreed.group) == 0

@@ -52,13 +52,15 @@ class Variant:
 class VariantRun:
     """The result of one variant, with its plans before some rounds.
 
-    ``static_efficiency`` is the efficiency of the same rounds with the first plan.
+    ``static_efficiency`` is the efficiency of the same rounds with the first plan,
+    ``lent_efficiency`` that of the same plans with lending.
     """
 
     variant: Variant
     executors: int
     efficiency: tuple[float, ...]
     static_efficiency: tuple[float, ...]
+    lent_efficiency: tuple[float, ...]
     changes: tuple[int, ...]
     partitions: int
     plans: tuple[tuple[int, Plan], ...]
@@ -72,6 +74,7 @@ class VariantRun:
             "shared_cells": self.variant.shared_cells,
             "executors": self.executors,
             "efficiency": [round(value, 4) for value in self.efficiency],
+            "lent_efficiency": [round(value, 4) for value in self.lent_efficiency],
             "changes": list(self.changes),
             "partitions": self.partitions,
         }
@@ -116,13 +119,14 @@ def run_balance(
             seed,
             throttled=variant.decision == "five_stages",
         )
-        efficiency, static, changes, plans = [], [], [], []
+        efficiency, static, lent, changes, plans = [], [], [], [], []
         for number in range(rounds):
             if number in WORTH_DRAWING:
                 plans.append((number, world.swarm.plan))
             played = world.play()
             efficiency.append(played.efficiency)
             static.append(played.static_efficiency)
+            lent.append(played.lent_efficiency)
             changes.append(len(played.changes))
             on_round(variant, number)
         world.swarm.index.check_tiling()
@@ -132,6 +136,7 @@ def run_balance(
                 executors=executors,
                 efficiency=tuple(efficiency),
                 static_efficiency=tuple(static),
+                lent_efficiency=tuple(lent),
                 changes=tuple(changes),
                 partitions=len(world.swarm.plan.partitions),
                 plans=tuple(plans),

@@ -98,7 +98,10 @@ def balance(
     for column in ("5", "12-29", "+2", "+5", "last", "changes"):
         table.add_column(column, justify="right", no_wrap=True)
     rows = [("never rebalanced", runs[0].static_efficiency, 0)]
-    rows += [(run.variant.label, run.efficiency, sum(run.changes)) for run in runs]
+    for run in runs:
+        rows.append((run.variant.label, run.efficiency, sum(run.changes)))
+        if run.variant.is_default:
+            rows.append(("the same, with lending", run.lent_efficiency, sum(run.changes)))
     for label, e, changes in rows:
         cells = [e[5:6], sorted(e[12:30]), e[32:33], e[35:36], e[-1:]]
         table.add_row(label, *(f"{c[0]:.3f}" if c else "" for c in cells), str(changes))

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparkswarm.compiled import FloatArray
+from sparkswarm.compiled import FloatArray, IntArray
 from sparkswarm.config import SwarmConfig
 from sparkswarm.geometry import Grid, QueryCells
+from sparkswarm.protocol.lending import agree
 from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.partition import TICKETS, Partition, PlanChange
@@ -39,6 +40,8 @@ class Played:
         Work of each executor.
     static_work
         Work that each would have done with the first plan.
+    lent_work
+        Work that each would have done with the same plan and lending.
     changes
         Changes of the plan at the end of the round.
     log
@@ -47,6 +50,7 @@ class Played:
 
     work: FloatArray
     static_work: FloatArray
+    lent_work: FloatArray
     changes: tuple[PlanChange, ...]
     log: tuple[Decision, ...]
 
@@ -59,6 +63,11 @@ class Played:
     def static_efficiency(self) -> float:
         """Balance efficiency with the first plan."""
         return _efficiency(self.static_work)
+
+    @property
+    def lent_efficiency(self) -> float:
+        """Balance efficiency with lending."""
+        return _efficiency(self.lent_work)
 
 
 def _efficiency(work: FloatArray) -> float:
@@ -137,7 +146,13 @@ class RoundWorld:
             (counts * (1.0 + CHECK_WORK * self._checks)).ravel(),
             len(self.swarm.units),
         ).astype(np.float64)
-        work = self._stream(counts)
+        owner, cost = self._stream(counts)
+        executors = len(self.swarm.units)
+        work: FloatArray = np.bincount(owner, cost, executors).astype(np.float64)
+        loans = agree(owner, cost, executors)
+        lent_work = work.copy()
+        np.subtract.at(lent_work, owner[loans.group], loans.amount)
+        np.add.at(lent_work, loans.borrower, loans.amount)
         busy = {m: float(w) * SECONDS_PER_WORK for m, w in enumerate(work)}
         log = self.swarm.close_round(self.round, busy)
         changes = tuple(self.swarm.changes)
@@ -145,13 +160,17 @@ class RoundWorld:
         for partition in self.swarm.plan.partitions:
             self._ids_of(partition)
         self._held = {key: ids for key, ids in self._held.items() if key in current}
-        played = Played(work, static_work, changes, tuple(log))
+        played = Played(work, static_work, lent_work, changes, tuple(log))
         self._efficiency = played.efficiency
         return played
 
-    def _stream(self, counts: npt.NDArray[np.int64]) -> FloatArray:
-        """Send a round's points to their executors; return the work of each."""
-        work = np.zeros(len(self.swarm.units))
+    def _stream(self, counts: npt.NDArray[np.int64]) -> tuple[IntArray, FloatArray]:
+        """Send a round's points to their executors.
+
+        Returns the owner and the work of each (partition, owner).
+        """
+        owners: list[int] = []
+        work: list[float] = []
         for partition in self.swarm.plan.partitions:
             where = np.nonzero(counts[partition.cells.slices])
             rows = where[0].astype(np.int32) + np.int32(partition.cells.row_start)
@@ -166,8 +185,9 @@ class RoundWorld:
                 self.swarm.units[owner].statistics(partition.id).collect_points(
                     columns, rows, checks, part.astype(np.float64)
                 )
-                work[owner] += float((part * (1.0 + CHECK_WORK * checks)).sum())
-        return work
+                owners.append(owner)
+                work.append(float((part * (1.0 + CHECK_WORK * checks)).sum()))
+        return np.array(owners, dtype=np.int32), np.array(work)
 
     # -- queries ---------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from sparkswarm.experiments.run import Outcome
 RIVALS = ("static_history", "static_history_paper")
 """The paper's static grid from a history, divided by work and by the paper's own cost."""
 
-SWARMS = ("swarm", "swarm_paper")
+SWARMS = ("swarm", "swarm_lending", "swarm_paper")
 
 
 @dataclass(frozen=True, slots=True)

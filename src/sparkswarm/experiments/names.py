@@ -2,6 +2,7 @@
 
 POLICIES = (
     "swarm",
+    "swarm_lending",
     "swarm_paper",
     "static_history",
     "static_history_paper",
@@ -11,7 +12,7 @@ POLICIES = (
     "pkg",
 )
 """Policies: those of the paper and of :mod:`sparkswarm.policies`, partial key grouping (``pkg``),
-and SWARM and the static history with the paper's own cost model."""
+SWARM with lending, and SWARM and the static history with the paper's own cost model."""
 
 SCENARIOS = (
     "queries-sweep",

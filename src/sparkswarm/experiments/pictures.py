@@ -12,6 +12,7 @@ from sparkswarm.experiments.experiment import Experiment, Row
 
 _STYLES: dict[str, tuple[str, str, float]] = {
     "swarm": ("#0b6e4f", "-", 2.6),
+    "swarm_lending": ("#0b6e4f", ":", 2.2),
     "swarm_paper": ("#58b368", "--", 1.9),
     "static_history": ("#e09f1f", "-", 1.7),
     "static_history_paper": ("#9c5518", "--", 1.5),

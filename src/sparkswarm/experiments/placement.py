@@ -68,12 +68,15 @@ class Moves(NamedTuple):
         Bytes of the changes to the plan, per machine that receives them.
     changes
         Number of changes.
+    fetched
+        As ``queries``: those that borrowers fetched from owners, as files. None without lending.
     """
 
     queries: FloatArray
     statistics_bytes: float
     plan_bytes: float
     changes: int
+    fetched: FloatArray | None = None
 
 
 class Placement(Protocol):

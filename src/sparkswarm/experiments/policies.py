@@ -15,6 +15,7 @@ from sparkswarm.bench.world import config_of
 from sparkswarm.errors import ConfigError
 from sparkswarm.experiments.field import Field
 from sparkswarm.experiments.hashed import Hashed, Paired
+from sparkswarm.experiments.lent import Lending
 from sparkswarm.experiments.machines import Machines
 from sparkswarm.experiments.names import POLICIES
 from sparkswarm.experiments.placement import ByPlan, Placement, ReplicatedPlacement
@@ -40,6 +41,11 @@ MERGE_EVERY = 1200
 
 def _swarm(field: Field, machines: Machines, service: Service, seed: int) -> Placement:
     return Rebalanced(field, config_of(field.grid, machines.executors), service)
+
+
+def _swarm_lending(field: Field, machines: Machines, service: Service, seed: int) -> Placement:
+    config = config_of(field.grid, machines.executors)
+    return Lending(field, config, service, machines.host_of_executors())
 
 
 def _swarm_paper(field: Field, machines: Machines, service: Service, seed: int) -> Placement:
@@ -92,6 +98,7 @@ def _pkg(field: Field, machines: Machines, service: Service, seed: int) -> Place
 
 _MAKERS: dict[str, Callable[[Field, Machines, Service, int], Placement]] = {
     "swarm": _swarm,
+    "swarm_lending": _swarm_lending,
     "swarm_paper": _swarm_paper,
     "static_history": _static_history,
     "static_history_paper": _static_history_paper,

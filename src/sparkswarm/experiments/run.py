@@ -78,7 +78,7 @@ class Outcome:
     journal: list[dict[str, Any]] = field(default_factory=list)
     traffic: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(
-            ("points", "queries", "statistics", "plan", "moved_queries"), 0.0
+            ("points", "queries", "statistics", "plan", "moved_queries", "fetched_queries"), 0.0
         )
     )
     changes: int = 0
@@ -234,6 +234,8 @@ class _Player:
         traffic["statistics"] += moves.statistics_bytes
         traffic["plan"] += moves.plan_bytes * (m.routers + m.executors)
         traffic["moved_queries"] += float(moves.queries.sum()) * m.query_bytes
+        if moves.fetched is not None:
+            traffic["fetched_queries"] += float(moves.fetched.sum()) * m.query_bytes
         self._outcome.changes += moves.changes
 
     def _check_memory(self) -> None:

@@ -120,13 +120,17 @@ class Slices:
         self._background[: len(queries)] += queries * self._service.per_query
 
     def move(self, moves: Moves) -> None:
-        """Add the work of moving queries: on both executors, and on the links."""
+        """Add the work of moving queries: on both executors, and on the links.
+
+        Files that borrowers fetch are mapped as they are: only links have work.
+        """
         m = self.machines
         work = moves.queries.sum(axis=0) + moves.queries.sum(axis=1)
         self._background[: m.executors] += work * self._service.per_query
         host = m.host_of_executors()
         between = np.zeros((m.hosts, m.hosts))
-        np.add.at(between, (host[:, None], host[None, :]), moves.queries)
+        sent = moves.queries if moves.fetched is None else moves.queries + moves.fetched
+        np.add.at(between, (host[:, None], host[None, :]), sent)
         np.fill_diagonal(between, 0.0)
         links = self._background[m.executors + m.routers :]
         links[: m.hosts] += between.sum(axis=1) * m.link_seconds(m.query_bytes)

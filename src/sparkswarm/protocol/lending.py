@@ -105,6 +105,34 @@ def lend(
     return Lent(executor, none, none, none, np.empty(0, dtype=np.int64))
 
 
+class Agreed(NamedTuple):
+    """Loans of load that divides at will: the group, the borrower and the amount of each."""
+
+    group: LongArray
+    borrower: IntArray
+    amount: FloatArray
+
+
+def agree(
+    owner: IntArray, cost: FloatArray, executors: int, host: IntArray | None = None
+) -> Agreed:
+    """Agree on loans between groups of known cost, as :func:`lend` does before it deals points.
+
+    ``owner`` and ``cost`` are of one (partition, owner) group each; for models without points.
+    """
+    load: FloatArray = np.bincount(owner, cost, executors).astype(np.float64)
+    cap = float(load.mean()) * (1.0 + MARGIN)
+    if not load.max() >= cap * (1.0 + LEAST_GAIN) > cap:
+        cap = np.inf
+    hosts = np.zeros(executors, dtype=np.int32) if host is None else host.astype(np.int32)
+    lends = load > cap
+    lenders = np.flatnonzero(lends[owner])
+    _, group, borrower, amount = _agree(
+        load, lends, hosts, owner[lenders].astype(np.int32), cost[lenders], cap
+    )
+    return Agreed(lenders[group], borrower, amount)
+
+
 BAD_OWNER = -2
 """Instead of the last slot: a point's owner is not an executor."""
 
