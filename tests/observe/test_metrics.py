@@ -36,8 +36,7 @@ def progress(batch=0, **changed):
         "quarantined": {("point", "not a number"): 3}, "plan_version": 0, "busy_s": (1.0, 3.0),
         "points_by_executor": (40, 60), "snapshot_queries": 4, "late": 7,
     }  # fmt: skip
-    facts |= changed
-    return Progress(batch=batch, task_s=facts["busy_s"], work_s=(1.5, 2.5), **facts)
+    return Progress(batch=batch, **{**facts, **changed})
 
 
 def plan():

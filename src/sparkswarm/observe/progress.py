@@ -95,8 +95,9 @@ class Progress(Counts):
     """One batch: its counts, and what does not add up over batches.
 
     ``plan_version`` is that of the plan it ran with. ``points_by_partition`` has the partitions
-    that received points, by id. ``loans`` are what was lent, the largest first. ``stages`` has the
-    seconds of each stage, in their order.
+    that received points, by id. ``task_s`` is the run time of each task that matched points, as
+    Spark reports it, and ``work_s`` the learnt prices applied to what it did. ``loans`` are what was
+    lent, the largest first. ``stages`` has the seconds of each stage, in their order.
     """
 
     batch: int = number("gauge", "", "Batch number.", name="last_batch")
@@ -119,22 +120,8 @@ class Progress(Counts):
         name="executor_points",
         labels=("executor",),
     )
-    task_s: tuple[float, ...] = number(
-        "counter",
-        "seconds",
-        "Run time of each task that matched points, as Spark reports it.",
-        name="task_seconds",
-        labels=("task",),
-        default=(),
-    )
-    work_s: tuple[float, ...] = number(
-        "counter",
-        "seconds",
-        "Expected run time of each of these tasks: the learnt prices applied to what it did.",
-        name="work_seconds",
-        labels=("task",),
-        default=(),
-    )
+    task_s: tuple[float, ...] = ()
+    work_s: tuple[float, ...] = ()
     points_by_partition: Mapping[int, int] = field(default_factory=dict)
     loans: tuple[Loan, ...] = ()
     quarantined: Mapping[tuple[str, str], int] = number(
