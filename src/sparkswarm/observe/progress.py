@@ -96,8 +96,8 @@ class Progress(Counts):
 
     ``plan_version`` is that of the plan it ran with. ``points_by_partition`` has the partitions
     that received points, by id. ``task_s`` is the run time of each task that matched points, as
-    Spark reports it, and ``work_s`` the learnt prices applied to what it did. ``loans`` are what was
-    lent, the largest first. ``stages`` has the seconds of each stage, in their order.
+    Spark reports it, and ``work_s`` the learnt prices applied to what it did. ``loans`` are what
+    was lent, the largest first. ``stages`` has the seconds of each stage, in their order.
     """
 
     batch: int = number("gauge", "", "Batch number.", name="last_batch")
