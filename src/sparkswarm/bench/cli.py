@@ -195,7 +195,7 @@ def engine(
             help="Distribution of queries: uniform (a few results per point) or cities (hundreds)."
         ),
     ] = "uniform",
-    repeat: Annotated[int, typer.Option(min=1, help="Measurements per throughput.")] = 3,
+    repeat: Annotated[int, typer.Option(min=1, help="Measurements per throughput.")] = 2,
     cores: Annotated[int, typer.Option(min=1, help="Number of cores, and of executors.")] = 2,
     seed: SeedOption = 0,
     json_to: JsonOption = None,

@@ -102,14 +102,14 @@ class EngineSettings:
     queries: int = 1_000_000
     many_queries: int = 8_000_000
     centres: Centres = "uniform"
-    repeat: int = 3
+    repeat: int = 2
     cores: int = 2
     seed: int = 0
 
     @property
     def steps(self) -> int:
         """Number of calls of ``on_step``, for a progress bar."""
-        return 8 + len(MEASUREMENTS) * self.repeat + bool(self.many_queries)
+        return 9 + len(MEASUREMENTS) * self.repeat + bool(self.many_queries)
 
 
 @dataclass
@@ -200,6 +200,10 @@ def run_engine(settings: EngineSettings, on_step: OnStep = lambda _: None) -> En
         run.kernel = kernel_points_per_second(bench.inputs, min(3, s.batches), s.cores)
         bench.spark = spark = bench_session("sparkswarm bench engine", s.cores)
         try:
+            on_step("warming up")
+            # Java compiles in the first runs of a session: neither side may profit from that.
+            for name in ("pairs", "plain_spark"):
+                bench.measure(name)
             for number in range(s.repeat):
                 for name, what in MEASUREMENTS.items():
                     on_step(f"{what}, {number + 1} of {s.repeat}")
