@@ -220,10 +220,7 @@ def test_every_wrong_number_is_found(tmp_path):
 
 
 def test_of_a_tasks_attempts_the_successful_one_counts():
-    def task(index, status, millis):
-        return {"index": index, "status": status, "taskMetrics": {"executorRunTime": millis}}
-
-    tasks = [task(1, "SUCCESS", 20), task(0, "FAILED", 99), task(0, "SUCCESS", 10)]
+    tasks = [(1, "SUCCESS", 20), (0, "FAILED", 99), (0, "SUCCESS", 10)]
     assert stage_seconds(tasks) == (0.01, 0.02)
 
 
