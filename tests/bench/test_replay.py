@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparkswarm.bench import replay
 from sparkswarm.bench.drift import drift_hotspots, write_drift
 from sparkswarm.bench.inputs import compare_all
 from sparkswarm.bench.pictures import draw_replay
@@ -235,7 +236,12 @@ def test_the_picture_shows_policies_and_hotspots(tmp_path):
 # -- on Spark ----------------------------------------------------------------------------------
 
 
-def test_a_run_reports_every_batch_and_all_results_are_right(spark, tmp_path):  # noqa: F811
+def test_a_run_reports_every_batch_and_all_results_are_right(
+    spark,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
+    monkeypatch.setattr(replay, "COMPILED_AFTER", 1)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, 4 * 1000))
     file = write(tmp_path / "points.parquet", lon=x, lat=y)
