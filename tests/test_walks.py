@@ -96,7 +96,7 @@ def test_an_operation_goes_this_way(tmp_path: Path) -> None:
     tasks = Tasks(tmp_path, application=PairFunction(lambda point, query: True))
     seen = called(lambda: tasks.apply(register(1, 0.0, 0.0, 8.0, 8.0)))
     in_driver = ("spark/driver/run.py", "spark/driver/batch.py")
-    steps = in_tasks("an operation", "pack_operations", "Manifest.with_segments")
+    steps = in_tasks("an operation", "apply_operations", "Manifest.with_delta")
     assert_in_order([step for step in steps if step[0] not in in_driver], seen)
 
 

@@ -27,7 +27,14 @@ from sparkswarm.runfile.cli import explain
 from sparkswarm.store.blocks import BlockMeta
 from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
 from sparkswarm.store.files import Files
-from sparkswarm.store.manifest import BlockRef, Manifest, SegmentFiles, SegmentRef, StateRef
+from sparkswarm.store.manifest import (
+    BaseGroup,
+    BlockRef,
+    DeltaRef,
+    Manifest,
+    SegmentRef,
+    StateRef,
+)
 from sparkswarm.store.quarantine import SCHEMA, folder_of
 
 NOON = 1_704_110_400_000_000
@@ -41,18 +48,20 @@ class Tiny:
         self.folder = folder
         self.files = Files(str(folder / "swarm"))
         self.epochs = Epochs(self.files, 10)
-        self.epochs.check_run({"bounds": [0.0, 0.0, 8.0, 8.0], "grid": [8, 8], "buckets": 2})
+        self.epochs.check_run({"bounds": [0.0, 0.0, 8.0, 8.0], "grid": [8, 8]})
         grid = Grid(Bounds(0, 0, 8, 8), 8, 8)
         first = Plan.initial(grid, 2)
-        empty = Manifest.initial(first.partitions, 2)
+        empty = Manifest.initial(first.partitions)
         self.epochs.commit(Commit(batch=INITIAL, plan=first, manifest=empty))
         base = self.files.write("segments/a-base.arrow", b"base", rows=10)
-        delta = self.files.write("segments/a-delta.arrow", b"delta", rows=3)
-        entries = self.files.write("ledger/b0.arrow", b"ledger", rows=12)
+        delta = self.files.write("deltas/a.arrow", b"delta", rows=3)
+        directory = self.files.write("segments/a-directory.arrow", b"directory", rows=12)
+        prices = self.files.write("segments/a-prices.arrow", b"prices")
         left = first.partitions[0]
-        stored = empty.with_segments(
-            {left.id: SegmentRef(left.cells, SegmentFiles(base, delta))}, {0: SegmentFiles(entries)}
-        )
+        segments = {p.id: SegmentRef(p.cells) for p in first.partitions}
+        segments[left.id] = SegmentRef(left.cells, base)
+        stored = empty.with_bases(segments, [BaseGroup(directory, (base,))], prices)
+        stored = stored.with_delta(DeltaRef(0, delta), 0)
         self.epochs.begin(Epoch(batch=0, clock=0, plan=first, manifest=empty))
         self.epochs.commit(Commit(batch=0, plan=first, manifest=stored))
         ids, first = first.reserve(2)
@@ -152,7 +161,7 @@ def test_the_last_batch_its_plan_and_what_may_run_again(tiny):
     assert explained.commit.plan == tiny.plan
     assert explained.replayable == (0, 1)
     assert explained.in_progress is None
-    assert explained.facts == {"bounds": [0, 0, 8, 8], "grid": [8, 8], "buckets": 2}
+    assert explained.facts == {"bounds": [0, 0, 8, 8], "grid": [8, 8]}
     data = explained.to_json()
     assert data["clock"] == "2024-01-01T12:00:00+00:00"
     assert (data["last_batch"], data["plan"]["version"]) == (1, 1)
@@ -163,20 +172,19 @@ def test_partitions_with_their_share_and_their_files(tiny):
     assert (other.share, lower.share, upper.share) == (0.5, 0.125, 0.375)
     assert [facts.partition.owners for facts in (other, lower, upper)] == [(1,), (0,), (1,)]
     # Both parts go on with the files of the whole.
-    assert (
-        (lower.base_rows, lower.delta_rows, lower.size)
-        == (upper.base_rows, upper.delta_rows, upper.size)
-        == (10, 3, 9)
-    )
+    assert (lower.base_rows, lower.size) == (upper.base_rows, upper.size) == (10, 4)
     assert (other.base_rows, other.delta_rows, other.size) == (0, 0, 0)
 
 
 def test_files_that_count_and_files_that_are_there(tiny):
     tiny.files.write("segments/orphan.arrow", b"?")
     explained = found(tiny)
-    assert explained.files("segments") == {"base": (1, 10, 4), "delta": (1, 3, 5)}
-    assert explained.files("ledger") == {"base": (1, 12, 6), "delta": (0, 0, 0)}
-    assert explained.stored == {"segments": 3, "ledger": 1, "states": 0, "blocks": 0}
+    assert explained.files() == {
+        "base": (1, 10, 4),
+        "delta": (1, 3, 5),
+        "directory": (1, 12, 9),
+    }
+    assert explained.stored == {"segments": 4, "deltas": 1, "states": 0, "blocks": 0}
 
 
 def test_state_and_recent_points_in_all_and_of_each_partition(tiny):
@@ -235,7 +243,7 @@ def test_a_batch_that_began_and_did_not_end(tiny):
 
 def test_a_run_that_only_began(tmp_path):
     Epochs(Files(str(tmp_path / "swarm")), 10).check_run(
-        {"bounds": [0.0, 0.0, 1.0, 1.0], "grid": [1, 1], "buckets": 1}
+        {"bounds": [0.0, 0.0, 1.0, 1.0], "grid": [1, 1]}
     )
     explained = explain_checkpoint(str(tmp_path))
     assert explained.commit is None
@@ -342,11 +350,11 @@ def test_a_damaged_record_is_named(tiny, name):
 
 
 def test_missing_and_damaged_files_are_named(tiny):
-    tiny.files.path("segments/a-delta.arrow").unlink()
-    tiny.files.path("ledger/b0.arrow").write_bytes(b"LEDGER")
+    tiny.files.path("deltas/a.arrow").unlink()
+    tiny.files.path("segments/a-base.arrow").write_bytes(b"BASE")
     quick, thorough = found(tiny), found(tiny, verify=True)
-    assert quick.missing == thorough.missing == ("segments/a-delta.arrow",)
-    assert (quick.damaged, thorough.damaged) == ((), ("ledger/b0.arrow",))
+    assert quick.missing == thorough.missing == ("deltas/a.arrow",)
+    assert (quick.damaged, thorough.damaged) == ((), ("segments/a-base.arrow",))
 
 
 def test_a_whole_checkpoint_is_whole(tiny):
@@ -398,10 +406,10 @@ def test_at_most_so_many_are_listed(tiny):
 @pytest.mark.parametrize("damage", [True, False])
 def test_the_exit_code_says_whether_it_is_whole(tiny, damage):
     if damage:
-        tiny.files.path("ledger/b0.arrow").unlink()
+        tiny.files.path("deltas/a.arrow").unlink()
     result = shown(tiny.folder)
     assert result.exit_code == (1 if damage else 0)
-    assert ("missing: ledger/b0.arrow" in result.output) == damage
+    assert ("missing: deltas/a.arrow" in result.output) == damage
 
 
 def test_an_error_is_one_line_and_exit_code_1(tmp_path):

@@ -1,9 +1,9 @@
 """A run goes on with a checkpoint that an earlier version wrote.
 
-The checkpoint is in ``tests/data/checkpoint``. It holds a base and a delta of segments and of the
-ledger, state of queries, recent points, a shared cell, and a batch that was under way. What was
-given to the run lies beside it, and so does what came of it then: see
-``tests/data/write_checkpoint.py``, which wrote it all.
+The checkpoint is in ``tests/data/checkpoint``, in format 2. It holds bases and deltas of segments
+and of the ledger, which later formats don't have, state of queries, recent points, a shared cell,
+and a batch that was under way. What was given to the run lies beside it, and so does what came of
+it then: see ``tests/data/write_checkpoint.py``, which wrote it all.
 """
 
 import json
@@ -75,13 +75,19 @@ def _good_rows(name):
     return rows
 
 
+REPEATED = ("duplicate id", "unknown id")
+"""Reasons for which only versions of format 2 refused operations."""
+
+
 def _bad_rows(batches):
     """Count the rows that must be refused, by kind and reason."""
     return Counter(
         (kind, row["reason"])
         for name, kind in (("points", "point"), ("operations", "query"))
         for row in _input(name).to_pylist()
-        if row["reason"] is not None and row["batch"] in batches
+        if row["reason"] is not None
+        and row["batch"] in batches
+        and not (row["batch"] >= UNDER_WAY and row["reason"] in REPEATED)
     )
 
 
@@ -106,6 +112,7 @@ def test_what_is_stored_beside_the_checkpoint_is_right(given):
 
 def test_explain_reads_it():
     stored = json.loads((DATA / "explain.json").read_text())
+    del stored["files"]["ledger"], stored["buckets"]
     for partition in stored["plan"]["partitions"]:
         # How a decision is put into words may change.
         del partition["why"]

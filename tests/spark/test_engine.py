@@ -96,6 +96,7 @@ def assert_as_expected(handle, world, got):
     status = handle.status()
     assert status.points == wanted.points
     assert status.operations == wanted.operations
+    assert (status.replaced, status.ignored) == (wanted.replaced, wanted.ignored)
     assert status.matches == sum(wanted.matches.values())
     assert dict(status.quarantined) == wanted.reasons
 
@@ -500,7 +501,7 @@ def test_files_that_only_old_batches_need_are_deleted(spark, tmp_path):
     swarm = tmp_path / "checkpoint" / "swarm"
     for folder in ("commits", "epochs", "plans", "manifests"):
         assert len(list((swarm / folder).iterdir())) <= 8, folder
-    assert len(list((swarm / "ledger").iterdir())) <= 2 * 6
+    assert len(list((swarm / "deltas").iterdir())) <= 8
     # At most: two executors' states of the batches since files were last deleted.
     assert len(list((swarm / "soft").iterdir())) <= 4 * 6
 

@@ -38,8 +38,6 @@ QUERY_REASONS = {
     "outside the bounds",
     "inverted rectangle",
     "unknown operation",
-    "unknown id",
-    "duplicate id",
 }
 
 
@@ -92,6 +90,9 @@ def test_bad_rows_of_every_kind_are_kept_and_the_rest_is_served(spark, tmp_path,
     status = handle.status()
     assert dict(status.quarantined) == wanted.reasons
     assert (status.points, status.operations) == (wanted.points, wanted.operations)
+    assert (status.replaced, status.ignored) == (wanted.replaced, wanted.ignored)
+    assert wanted.replaced
+    assert wanted.ignored
     for (kind, reason), count in wanted.reasons.items():
         assert f"{count:,} x {kind}: {reason}" in str(status)
 
@@ -103,9 +104,9 @@ def test_a_bad_row_is_kept_as_it_came_under_its_own_names(spark, tmp_path):
                 [Point(5, 1000.0, 12.5, 0), Point(None, 1.5, 12.5, 0)],
                 [
                     Operation("register", 1, 0.0, 12.0, 1.0, 13.0),
-                    Operation("register", 1, 2.0, 12.0, 3.0, 13.0),
+                    Operation("register", 1, 3.0, 12.0, 2.0, 13.0),
                     Operation("vanish", 2, 0.0, 12.0, None, 13.0),
-                    Operation("unregister", 3),
+                    Operation("unregister", None),
                 ],
             )
         ]
@@ -131,18 +132,18 @@ def test_a_bad_row_is_kept_as_it_came_under_its_own_names(spark, tmp_path):
         "colour": "1000.0",
     }
     assert shown["point", "null id"]["car.id"] is None
-    duplicate = shown["query", "duplicate id"]
-    assert (duplicate["op"], duplicate["id"], duplicate["min_x"]) == ("register", 1, 2.0)
+    inverted = shown["query", "inverted rectangle"]
+    assert (inverted["op"], inverted["id"], inverted["min_x"]) == ("register", 1, 3.0)
     assert shown["query", "unknown operation"]["op"] == "vanish"
-    assert shown["query", "unknown id"]["op"] == "unregister"
+    assert shown["query", "null id"]["op"] == "unregister"
 
 
 def test_a_batch_of_bad_rows_alone_gives_no_results(spark, tmp_path):
-    world = World([Batch([Point(None, 1.0, 12.0, 0)] * 3, [Operation("unregister", 1)] * 4)])
+    world = World([Batch([Point(None, 1.0, 12.0, 0)] * 3, [Operation("unregister", None)] * 4)])
     memory = MemorySink()
     handle = start(spark, world.write(tmp_path / "world"), tmp_path, memory)
     assert memory.table().num_rows == 0
-    assert handle.status().quarantined == {("point", "null id"): 3, ("query", "unknown id"): 4}
+    assert handle.status().quarantined == {("point", "null id"): 3, ("query", "null id"): 4}
     assert (handle.status().points, handle.status().operations) == (0, 0)
 
 

@@ -230,7 +230,7 @@ def test_an_undamaged_copy_goes_on(spark, damaged):
     assert_same_as_if_nothing_had_happened(tmp_path, world)
 
 
-@pytest.mark.parametrize("folder", ["segments", "ledger"])
+@pytest.mark.parametrize("folder", ["segments", "deltas"])
 @pytest.mark.parametrize(
     ("damage", "word"), [(flip_a_byte, "corrupt"), (cut_short, "corrupt"), (remove, "missing")]
 )

@@ -219,7 +219,7 @@ def make_world(
     batches, points, operations
         How many, the latter two in each batch.
     bad
-        The share of bad rows; some operations are refused in any case.
+        The share of bad rows.
     event_time
         Whether points happen at their own time. Queries then expire now and then; otherwise
         they expire long ago or far ahead.
@@ -322,7 +322,7 @@ class _Maker:
         return Operation("register", self.registered[-1], *self.box(), self.expires())
 
     def operation(self) -> Operation:
-        """Return any operation; one in ten or so is to be refused, or undoes what is fresh."""
+        """Return any operation; one in ten or so repeats another, or undoes what is fresh."""
         kind = self.rng.random()
         if kind < 0.45 or not self.registered:
             if self.former and self.rng.random() < 0.3:
@@ -425,13 +425,17 @@ class Expected:
     quarantine
         How many rows of each (batch, kind, reason) are quarantined.
     points, operations
-        How many are good.
+        How many are good and take effect.
+    replaced, ignored
+        How many operations register what is registered, and unregister what is not.
     """
 
     matches: Counter[tuple[int, Any, int]] = field(default_factory=Counter)
     quarantine: Counter[tuple[int, str, str]] = field(default_factory=Counter)
     points: int = 0
     operations: int = 0
+    replaced: int = 0
+    ignored: int = 0
 
     @property
     def reasons(self) -> dict[tuple[str, str], int]:
@@ -451,9 +455,9 @@ def expected(world: World) -> Expected:
         now = clock if world.event_time else (LONG_AGO + FAR_AHEAD) // 2
         fresh: set[int] = set()
         for operation in operations:
-            reason = _apply(queries, operation, now, fresh)
+            reason = fault_of_operation(operation)
             if reason is None:
-                found.operations += 1
+                _apply(queries, operation, now, fresh, found)
             else:
                 found.quarantine[number, "query", reason] += 1
         ids = list(queries)
@@ -479,29 +483,30 @@ def _end(query: Operation) -> int:
 
 
 def _apply(
-    queries: dict[int, Operation], operation: Operation, now: int, fresh: set[int]
-) -> str | None:
-    """Apply an operation; return why it is refused, None where it is not.
+    queries: dict[int, Operation],
+    operation: Operation,
+    now: int,
+    fresh: set[int],
+    found: Expected,
+) -> None:
+    """Apply a good operation, and count it.
 
     A query that has expired is not registered any more; one that this batch registered or
     updated (``fresh``) is, until the batch ends, even if it has expired already.
     """
-    reason = fault_of_operation(operation)
-    if reason is not None:
-        return reason
     op = operation.op.strip().lower()
     known = operation.id in queries
     known = known and (operation.id in fresh or _end(queries[operation.id]) > now)
-    if op == "register" and known:
-        return "duplicate id"
-    if op != "register" and not known:
-        return "unknown id"
+    if op == "unregister" and not known:
+        found.ignored += 1
+        return
+    found.operations += 1
     if op == "unregister":
         del queries[operation.id]
     else:
+        found.replaced += known and op == "register"
         queries[operation.id] = operation
         fresh.add(operation.id)
-    return None
 
 
 def fault_of_point(point: Point, event_time: bool) -> str | None:

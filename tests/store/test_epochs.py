@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from sparkswarm.errors import ConfigError, StoreError
 from sparkswarm.protocol.partition import TICKETS, split
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.store.epochs import FORMAT, INITIAL, Commit, Epoch, Epochs
+from sparkswarm.store.epochs import FORMAT, INITIAL, MIGRATED, Commit, Epoch, Epochs
 from sparkswarm.store.files import FileRef, Files
-from sparkswarm.store.manifest import Manifest, SegmentFiles, SegmentRef
+from sparkswarm.store.manifest import BaseGroup, DeltaRef, Manifest, SegmentRef
 
 from ..support.strategies import grid_of, part_of_the_examples
 
 FIRST_PLAN = Plan.initial(grid_of(4, 4), 2)
-FACTS = {"bounds": [0.0, 0.1, 4.0, 1e300], "grid": [4, 4], "buckets": 2}
+FACTS = {"bounds": [0.0, 0.1, 4.0, 1e300], "grid": [4, 4]}
 
 
 class QuickFiles(Files):
@@ -59,9 +59,7 @@ class Run:
 
     def first(self) -> None:
         self.commit(
-            Commit(
-                batch=INITIAL, plan=FIRST_PLAN, manifest=Manifest.initial(FIRST_PLAN.partitions, 2)
-            )
+            Commit(batch=INITIAL, plan=FIRST_PLAN, manifest=Manifest.initial(FIRST_PLAN.partitions))
         )
 
     def commit(self, commit: Commit) -> None:
@@ -93,18 +91,19 @@ class Run:
         return epoch
 
     def end(self, epoch: Epoch, seed: int = 0, attempts: int = 0) -> None:
-        """End a batch in which a partition and a bucket were written, if the seed says so."""
+        """End a batch in which a delta or bases were written, if the seed says so."""
         manifest = epoch.manifest
         for _ in range(attempts):
             # What a failed attempt leaves behind is named by none.
             self.file("segments")
         if seed % 3:
-            p = epoch.plan.partitions[seed % len(epoch.plan.partitions)]
-            base = manifest.partitions[p.id][0].files.base
-            delta = self.file("segments")
-            pair = SegmentFiles(delta) if seed % 2 else SegmentFiles(base, delta)
-            ledger = SegmentFiles(manifest.ledger[seed % 2].base, self.file("ledger"))
-            manifest = manifest.with_segments({p.id: SegmentRef(p.cells, pair)}, {seed % 2: ledger})
+            delta = DeltaRef(epoch.batch, self.file("deltas"))
+            manifest = manifest.with_delta(delta, min(seed % 2, len(manifest.deltas)))
+        if seed % 5 == 4:
+            bases = {p.id: self.file("segments") for p in epoch.plan.partitions}
+            segments = {p.id: SegmentRef(p.cells, bases[p.id]) for p in epoch.plan.partitions}
+            group = BaseGroup(self.file("segments"), tuple(bases.values()))
+            manifest = manifest.with_bases(segments, [group], self.file("segments"))
         self.commit(
             Commit(batch=epoch.batch, plan=epoch.plan, manifest=manifest, max_event_time=seed)
         )
@@ -143,7 +142,7 @@ def test_what_was_never_written_is_not_known(epochs: Epochs) -> None:
     assert epochs.last_commit() is None
     assert epochs.commit_of(INITIAL) is None
     assert epochs.epoch_of(0) is None
-    assert epochs.run_fact("buckets") is None
+    assert epochs.run_fact("grid") is None
     assert epochs.collect_garbage() == 0
 
 
@@ -163,7 +162,7 @@ def test_records_come_back_as_they_were_whoever_reads_them(files: Files, epochs:
 
 @pytest.mark.parametrize("batch", [0, 9, 10, 99, 10**6, 10**11])
 def test_the_last_commit_is_that_of_the_highest_number(epochs: Epochs, batch: int) -> None:
-    manifest = Manifest.initial(FIRST_PLAN.partitions, 2)
+    manifest = Manifest.initial(FIRST_PLAN.partitions)
     for number in (batch, batch - 1):
         epochs.commit(
             Commit(batch=number, plan=FIRST_PLAN, manifest=manifest, max_event_time=number)
@@ -289,11 +288,16 @@ def test_what_failed_attempts_left_is_deleted(files: Files, epochs: Epochs) -> N
     run = Run(files, epochs)
     run.first()
     run.end(run.begin(), 1)
-    orphans = ["segments/x.arrow", "ledger/y.arrow", "manifests/000000000999.json"]
+    orphans = [
+        "segments/x.arrow",
+        "deltas/y.arrow",
+        "ledger/z.arrow",
+        "manifests/000000000999.json",
+    ]
     others = ["soft/news", "quarantine/0/a.parquet"]
     for name in (*orphans, *others):
         files.write(name, b"?")
-    assert epochs.collect_garbage() == 3
+    assert epochs.collect_garbage() == 4
     assert not set(orphans) & all_files(files)
     assert set(others) <= all_files(files)
     run.check(3, files)
@@ -400,7 +404,7 @@ def test_facts_of_a_run_are_remembered(files: Files) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("bounds", [0.0, 0.1, 4.0, 1e299]), ("grid", [4, 5]), ("buckets", 3), ("new", 1)],
+    [("bounds", [0.0, 0.1, 4.0, 1e299]), ("grid", [4, 5]), ("new", 1)],
 )
 def test_a_run_does_not_go_on_with_other_facts(files: Files, name: str, value: Any) -> None:
     Epochs(files, 3).check_run(FACTS)
@@ -422,6 +426,18 @@ def test_a_run_in_another_format_is_not_read(files: Files) -> None:
     assert "another checkpoint" in str(caught.value)
 
 
+def test_a_run_of_the_format_before_goes_on_in_this_one(files: Files) -> None:
+    files.write("run.json", record_of({"format": MIGRATED, **FACTS, "buckets": 2}))
+    Epochs(files, 3).check_run({})
+    assert Epochs(files, 3).run_fact("format") == MIGRATED, "reading changes nothing"
+    with pytest.raises(ConfigError):
+        Epochs(files, 3).check_run({**FACTS, "grid": [9, 9]})
+    assert Epochs(files, 3).run_fact("format") == MIGRATED
+    Epochs(files, 3).check_run(FACTS)
+    assert Epochs(files, 3).run_fact("format") == FORMAT
+    assert Epochs(files, 3).run_fact("buckets") is None
+
+
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_corrupt_facts_are_named(files: Files, damage: Callable[[bytes], bytes]) -> None:
     Epochs(files, 3).check_run(FACTS)
@@ -434,7 +450,7 @@ def test_corrupt_facts_are_named(files: Files, damage: Callable[[bytes], bytes])
 
 def test_records_are_what_they_are() -> None:
     epoch = Epoch(
-        batch=0, clock=1, plan=FIRST_PLAN, manifest=Manifest.initial(FIRST_PLAN.partitions, 2)
+        batch=0, clock=1, plan=FIRST_PLAN, manifest=Manifest.initial(FIRST_PLAN.partitions)
     )
     with pytest.raises(AttributeError):
         epoch.clock = 2  # type: ignore[misc]

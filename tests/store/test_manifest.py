@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.files import FileRef
-from sparkswarm.store.manifest import Manifest, SegmentFiles, SegmentRef
+from sparkswarm.store.manifest import BaseGroup, DeltaRef, Manifest, SegmentRef, StateRef
 
 from ..support.strategies import (
     Operation,
@@ -33,7 +33,9 @@ NAME_CHARACTERS = st.characters(exclude_categories=["Cs"])
 REFS = st.text(NAME_CHARACTERS, min_size=1, max_size=8).map(
     lambda name: FileRef(name, len(name), 2**50 + len(name), zlib.crc32(name.encode()))
 )
-PAIRS = st.builds(SegmentFiles, st.none() | REFS, st.none() | REFS)
+Files = tuple[FileRef | None, FileRef | None]
+PAIRS = st.tuples(st.none() | REFS, st.none() | REFS)
+"""A base, and a delta of its own as in format 2."""
 
 
 @st.composite
@@ -41,14 +43,29 @@ def stored(draw: st.DrawFn) -> tuple[Plan, Manifest]:
     """A plan and files for it: some partitions have their own, some share, some have none."""
     plan = draw(tilings(5, 5))
     some = draw(st.lists(PAIRS, min_size=1, max_size=4))
-    segments = {p.id: (SegmentRef(p.cells, draw(st.sampled_from(some))),) for p in plan.partitions}
-    ledger = tuple(draw(st.lists(PAIRS, min_size=1, max_size=4)))
-    return plan, Manifest(draw(st.integers(0, 2**40)), segments, ledger)
+    segments = {p.id: (SegmentRef(p.cells, *draw(st.sampled_from(some))),) for p in plan.partitions}
+    states = {
+        p.id: (StateRef(cells=p.cells, file=draw(REFS), offset=1, due=None, batch=7),)
+        for p in plan.partitions[:2]
+    }
+    groups = st.builds(BaseGroup, REFS, st.lists(REFS, max_size=3).map(tuple))
+    return plan, Manifest(
+        draw(st.integers(0, 2**40)),
+        segments,
+        tuple(draw(st.lists(groups, max_size=3))),
+        tuple(draw(st.lists(st.builds(DeltaRef, st.integers(-1, 2**40), REFS), max_size=3))),
+        draw(st.none() | REFS),
+        states,
+    )
 
 
-def served(plan: Plan, manifest: Manifest) -> dict[tuple[int, int], SegmentFiles]:
+def files_of(segment: SegmentRef) -> Files:
+    return segment.base, segment.own_delta
+
+
+def served(plan: Plan, manifest: Manifest) -> dict[tuple[int, int], Files]:
     """Return the files of every cell; segments must tile their partitions."""
-    files: dict[tuple[int, int], SegmentFiles] = {}
+    files: dict[tuple[int, int], Files] = {}
     assert manifest.partitions.keys() == {p.id for p in plan.partitions}
     for p in plan.partitions:
         covered = np.zeros((plan.grid.rows, plan.grid.columns), dtype=int)
@@ -58,7 +75,7 @@ def served(plan: Plan, manifest: Manifest) -> dict[tuple[int, int], SegmentFiles
             covered[segment.cells.slices] += 1
             for row in range(segment.cells.row_start, segment.cells.row_stop):
                 for column in range(segment.cells.col_start, segment.cells.col_stop):
-                    files[column, row] = segment.files
+                    files[column, row] = files_of(segment)
         assert (covered[p.cells.slices] == 1).all(), "segments overlap, or leave cells out"
     assert len(files) == plan.grid.cells.area
     return files
@@ -82,7 +99,8 @@ def test_every_cell_keeps_its_files_through_any_changes(
         plan, manifest = stepped(plan, manifest, step)
         assert served(plan, manifest) == files
         assert manifest.version == version + 1
-        assert manifest.ledger == start[1].ledger
+        for name in ("bases", "deltas", "prices"):
+            assert getattr(manifest, name) == getattr(start[1], name)
 
 
 @part_of_the_examples(0.5)
@@ -126,8 +144,8 @@ def test_a_partition_whose_cells_all_have_the_same_files_is_one_segment(
         plan, manifest = stepped(plan, manifest, step)
         for p in plan.partitions:
             segments = manifest.partitions[p.id]
-            if len({segment.files for segment in segments}) == 1:
-                assert segments == (SegmentRef(p.cells, segments[0].files),)
+            if len(set(map(files_of, segments))) == 1:
+                assert segments == (SegmentRef(p.cells, *files_of(segments[0])),)
 
 
 @part_of_the_examples(0.5)
@@ -142,53 +160,82 @@ def test_changes_of_partitions_name_no_file_that_was_not_named_before(
 
 
 def test_a_partition_split_and_merged_again_is_one_segment_as_before() -> None:
-    files = SegmentFiles(FileRef("base", 1, 2, 3), FileRef("delta", 4, 5, 6))
+    base, other = FileRef("base", 1, 2, 3), FileRef("other", 1, 2, 3)
     cells = grid_of(4, 4).cells
     left, right = cells.split_columns(1)
     whole, again = Partition(0, cells, (0,)), Partition(3, cells, (0,))
     halves = (Partition(1, left, (0,)), Partition(2, right, (0,)))
-    manifest = Manifest(5, {0: (SegmentRef(cells, files),)}, ())
+    manifest = Manifest(5, {0: (SegmentRef(cells, base),)})
     split = manifest.for_plan((whole,), iter(halves))
-    assert split.partitions == {1: (SegmentRef(left, files),), 2: (SegmentRef(right, files),)}
+    assert split.partitions == {1: (SegmentRef(left, base),), 2: (SegmentRef(right, base),)}
     merged = split.for_plan(iter(halves), (again,))
-    assert merged == Manifest(7, {3: (SegmentRef(cells, files),)}, ())
-    own = SegmentFiles(FileRef("base", 1, 2, 3), FileRef("delta of the left", 4, 5, 6))
-    changed = split.with_segments({1: SegmentRef(left, own)}, {})
+    assert merged == Manifest(7, {3: (SegmentRef(cells, base),)})
+    changed = replace(split, partitions={**split.partitions, 1: (SegmentRef(left, other),)})
     assert changed.for_plan(halves, (again,)).partitions == {
-        3: (SegmentRef(left, own), SegmentRef(right, files))
+        3: (SegmentRef(left, other), SegmentRef(right, base))
     }
+
+
+def test_state_follows_the_cells_of_its_partition() -> None:
+    cells = grid_of(4, 4).cells
+    left, right = cells.split_columns(1)
+    state = StateRef(cells=cells, file=FileRef("state", 1, 2, 3), offset=0, due=5, batch=2)
+    manifest = Manifest(0, {0: (SegmentRef(cells),)}, states={0: (state,)})
+    halves = (Partition(1, left, (0,)), Partition(2, right, (0,)))
+    split = manifest.for_plan([Partition(0, cells, (0,))], halves)
+    assert split.states == {1: (replace(state, cells=left),), 2: (replace(state, cells=right),)}
 
 
 def test_a_run_begins_without_files() -> None:
     plan = Plan.initial(grid_of(4, 4), 3)
-    manifest = Manifest.initial(plan.partitions, 5)
+    manifest = Manifest.initial(plan.partitions)
     assert manifest.version == 0
     assert manifest.files() == set()
-    assert manifest.ledger == (SegmentFiles(),) * 5
-    assert set(served(plan, manifest).values()) == {SegmentFiles()}
+    assert set(served(plan, manifest).values()) == {(None, None)}
+    assert not manifest.is_of_format_2
 
 
-@given(stored(), PAIRS, PAIRS)
-def test_what_was_written_replaces_what_was_there_and_nothing_else(
-    start: tuple[Plan, Manifest], files: SegmentFiles, bucket: SegmentFiles
+@given(stored(), REFS)
+def test_a_delta_takes_the_place_of_those_it_was_merged_with(
+    start: tuple[Plan, Manifest], file: FileRef
+) -> None:
+    manifest = start[1]
+    for merged in range(len(manifest.deltas) + 1):
+        updated = manifest.with_delta(DeltaRef(9, file), merged)
+        kept = manifest.deltas[: len(manifest.deltas) - merged]
+        assert updated.deltas == (*kept, DeltaRef(9, file))
+        assert updated == replace(manifest, version=manifest.version + 1, deltas=updated.deltas)
+
+
+@given(stored(), REFS)
+def test_new_bases_take_the_place_of_all_queries(
+    start: tuple[Plan, Manifest], file: FileRef
 ) -> None:
     plan, manifest = start
-    p = plan.partitions[-1]
-    before = copy.deepcopy(manifest)
-    updated = manifest.with_segments({p.id: SegmentRef(p.cells, files)}, {0: bucket})
-    assert updated.version == manifest.version + 1
-    assert updated.partitions == {**manifest.partitions, p.id: (SegmentRef(p.cells, files),)}
-    assert updated.ledger == (bucket, *manifest.ledger[1:])
-    assert manifest == before
+    group = BaseGroup(FileRef("directory", 1, 1, 1), (FileRef("a", 1, 1, 1), FileRef("b", 1, 1, 1)))
+    segments = {p.id: SegmentRef(p.cells, group.bases[0]) for p in plan.partitions}
+    updated = manifest.with_bases(segments, [group], file, {plan.partitions[0].id: ()})
+    assert set(served(plan, updated).values()) == {(group.bases[0], None)}
+    assert (updated.bases, updated.deltas, updated.prices) == ((group,), (), file)
+    assert updated.base_numbers() == {group.bases[0]: 0, group.bases[1]: 1}
+    assert updated.states.keys() == manifest.states.keys() - {plan.partitions[0].id}
+    assert not updated.is_of_format_2
 
 
-@given(stored())
-def test_refs_are_every_file_of_partitions_and_ledger(start: tuple[Plan, Manifest]) -> None:
-    manifest = start[1]
-    pairs = [segment.files for segments in manifest.partitions.values() for segment in segments]
-    pairs += manifest.ledger
-    found = {pair.base for pair in pairs} | {pair.delta for pair in pairs}
-    assert manifest.files() == found - {None}
+def test_a_manifest_of_format_2_is_read() -> None:
+    data = {
+        "version": 7,
+        "files": [["a", 4, 5, 6], ["b", 1, 2, 3]],
+        "partitions": {"3": [[[0, 0, 1, 2], 1, 0]], "4": [[[0, 0, 1, 2], None, 0]]},
+        "ledger": [[None, None], [0, 1]],
+        "states": {"3": [[[0, 0, 1, 2], 0, 64, None]]},
+        "blocks": {},
+    }
+    manifest, a, b = Manifest.from_json(data), FileRef("a", 4, 5, 6), FileRef("b", 1, 2, 3)
+    assert manifest.is_of_format_2
+    assert [files_of(*segments) for segments in manifest.partitions.values()] == [(b, a), (None, a)]
+    assert manifest.states[3][0].batch < 0
+    assert Manifest.from_json(manifest.to_json()) == manifest
 
 
 # -- JSON --------------------------------------------------------------------------------------
@@ -210,17 +257,23 @@ def test_a_manifest_survives_json(start: tuple[Plan, Manifest], steps: list[Oper
     )
 
 
-def test_files_are_listed_once_in_json() -> None:
-    files = SegmentFiles(FileRef("b", 1, 2, 3), FileRef("a", 4, 5, 6))
+A, B = FileRef("a", 4, 5, 6), FileRef("b", 1, 2, 3)
+
+
+def small_manifest() -> Manifest:
     cells = CellRect(0, 0, 1, 2)
-    manifest = Manifest(
-        7, {3: (SegmentRef(cells, files),), 4: (SegmentRef(cells, files),)}, (SegmentFiles(),)
-    )
-    assert manifest.to_json() == {
+    segment = SegmentRef(cells, B)
+    return Manifest(7, {3: (segment,), 4: (segment,)}, (BaseGroup(A, (B,)),), (DeltaRef(5, A),), B)
+
+
+def test_files_are_listed_once_in_json() -> None:
+    assert small_manifest().to_json() == {
         "version": 7,
         "files": [["a", 4, 5, 6], ["b", 1, 2, 3]],
-        "partitions": {"3": [[[0, 0, 1, 2], 1, 0]], "4": [[[0, 0, 1, 2], 1, 0]]},
-        "ledger": [[None, None]],
+        "partitions": {"3": [[[0, 0, 1, 2], 1]], "4": [[[0, 0, 1, 2], 1]]},
+        "bases": [[0, [1]]],
+        "deltas": [[5, 0]],
+        "prices": 1,
         "states": {},
         "blocks": {},
     }
@@ -237,9 +290,9 @@ def _set(*path: Any, to: Any) -> Callable[[Any], None]:
 
 DAMAGE: dict[str, Callable[[Any], None]] = {
     **{f"no {key}": lambda data, key=key: data.pop(key)
-       for key in ("version", "files", "partitions", "ledger")},
+       for key in ("version", "files", "partitions", "states")},
     **{f"{key} is {value!r}": _set(key, to=value)
-       for key in ("version", "files", "partitions", "ledger")
+       for key in ("version", "files", "partitions", "bases", "deltas", "states")
        for value in (None, "x", 1.5, float("inf"), [None], [[1]], {"x": 1})},
     "a file without a checksum": _set("files", 0, to=["a", 1, 2]),
     "a file with too much": _set("files", 0, to=["a", 1, 2, 3, 4]),
@@ -248,21 +301,22 @@ DAMAGE: dict[str, Callable[[Any], None]] = {
     "a file whose checksum is text": _set("files", 0, 3, to="3"),
     "a partition whose id is no number": _set("partitions", "x", to=[]),
     "a partition of nothing": _set("partitions", "3", to=None),
-    "a segment without files": _set("partitions", "3", 0, to=[[0, 0, 1, 2]]),
+    "a segment without cells": _set("partitions", "3", 0, to=[]),
+    "a segment with three files": _set("partitions", "3", 0, to=[[0, 0, 1, 2], 0, 1, 1]),
     "cells with three edges": _set("partitions", "3", 0, 0, to=[0, 0, 1]),
     "cells of text": _set("partitions", "3", 0, 0, to=["0", "0", "1", "2"]),
     "cells with a fraction": _set("partitions", "3", 0, 0, to=[0, 0, 1, 1.5]),
     "a file that is not listed": _set("partitions", "3", 0, 1, to=2),
     "a file counted from the end": _set("partitions", "3", 0, 1, to=-1),
-    "a file by name": _set("ledger", 0, 0, to="a"),
-    "a bucket with three files": _set("ledger", 0, to=[0, 1, 1]),
+    "a file by name": _set("deltas", 0, 1, to="a"),
+    "a delta without a batch": _set("deltas", 0, to=[0]),
+    "a group of bases without a directory": _set("bases", 0, 0, to=None),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_what_is_not_a_manifest_is_refused(damage: Callable[[Any], None]) -> None:
-    files = SegmentFiles(FileRef("b", 1, 2, 3), FileRef("a", 4, 5, 6))
-    data = Manifest(7, {3: (SegmentRef(CellRect(0, 0, 1, 2), files),)}, (files, files)).to_json()
+    data = small_manifest().to_json()
     assert Manifest.from_json(data).version == 7
     damage(data)
     with pytest.raises(StoreError, match="this is not a manifest"):

@@ -18,14 +18,27 @@ from sparkswarm import Application, SwarmConfig
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.policies import make_policy
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.columns import OPERATIONS, QUERY_IDS
-from sparkswarm.spark.driver.batch import manifest_after, with_operations
+from sparkswarm.spark.columns import QUERY_IDS
+from sparkswarm.spark.driver.batch import DriverContext, manifest_after
 from sparkswarm.spark.task_input import TaskInput
-from sparkswarm.spark.task_output import AnswerSchema, OutputKind, OutputSchema, TaskOutput
+from sparkswarm.spark.task_output import (
+    AnswerSchema,
+    OutputKind,
+    OutputSchema,
+    TaskOutput,
+    TaskStage,
+)
+from sparkswarm.spark.tasks.bases import (
+    check_task,
+    compact_task,
+    manifest_with_bases,
+    settle_task,
+    write_task,
+)
 from sparkswarm.spark.tasks.context import BatchContext
 from sparkswarm.spark.tasks.execute import execute_task
-from sparkswarm.spark.tasks.operations import pack_operations, settle_task, write_task
-from sparkswarm.spark.tasks.packing import RowKind
+from sparkswarm.spark.tasks.operations import apply_operations
+from sparkswarm.spark.tasks.packing import RowKind, packed
 from sparkswarm.spark.tasks.route import route_task
 from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.files import Files
@@ -102,6 +115,7 @@ class Tasks:
     config: SwarmConfig | None = None
     outputs: list[TaskOutput] = field(default_factory=list)
     input: TaskInput = field(init=False)
+    _context: DriverContext = field(default_factory=DriverContext)
 
     def __post_init__(self) -> None:
         config = self.config or SwarmConfig(
@@ -117,7 +131,7 @@ class Tasks:
         self.input = TaskInput(
             files=Files(str(self.folder)),
             config=config,
-            epoch=Epoch(batch=0, clock=0, plan=plan, manifest=Manifest.initial(plan.partitions, 2)),
+            epoch=Epoch(batch=0, clock=0, plan=plan, manifest=Manifest.initial(plan.partitions)),
             attempt="test",
             application=bound,
             window=self.window,
@@ -137,21 +151,9 @@ class Tasks:
         context = BatchContext(self.input).for_task(task, 0, self.outputs.append)
         return list(function(context, rows))
 
-    def route(self, points: pa.Table | None = None, operations: pa.Table | None = None) -> Rows:
+    def route(self, points: pa.Table) -> Rows:
         """Route the rows of one input partition."""
-        batches: list[pa.RecordBatch] = []
-        if operations is not None:
-            batches += pack_operations(0, operations.to_batches())
-        if points is not None:
-            blank = pa.nulls(points.num_rows, pa.binary())
-            rows = points.append_column(OPERATIONS, blank) if operations is not None else points
-            if operations is not None:
-                packed = batches.pop()
-                columns = {f.name: pa.nulls(packed.num_rows, f.type) for f in points.schema}
-                table = pa.table({**columns, OPERATIONS: packed.column(OPERATIONS)})
-                batches += table.to_batches()
-            batches += rows.to_batches()
-        return self.run(route_task, batches)
+        return self.run(route_task, points.to_batches())
 
     def declare(self, query_columns: pa.Schema, point_columns: pa.Schema) -> None:
         """Say which columns the application has."""
@@ -166,9 +168,9 @@ class Tasks:
         manifest = epoch.manifest.for_plan(epoch.plan.partitions, plan.partitions)
         self.input = replace(self.input, epoch=replace(epoch, plan=plan, manifest=manifest))
 
-    def apply(self, *rows: dict[str, Any]) -> None:
-        """Apply operations; the next tasks see them."""
-        self._apply(operations_table(*rows))
+    def apply(self, *rows: dict[str, Any]) -> Rows:
+        """Apply operations; the next tasks see them. Return packed snapshot queries."""
+        return self._apply(operations_table(*rows))
 
     def apply_table(self, rows: pa.Table) -> None:
         """Apply operations with the application's columns."""
@@ -180,14 +182,32 @@ class Tasks:
         ]
         self._apply(operations_table(*listed))
 
-    def _apply(self, operations: pa.Table) -> None:
-        routed = self.route(operations=operations)
-        changes: list[pa.RecordBatch] = []
-        for packed in shuffled(routed, RowKind.OPERATIONS).values():
-            changes += self.run(settle_task, packed)
-        for packed in shuffled(changes, RowKind.PARTITION_CHANGES).values():
-            self.run(write_task, packed)
-        self.input = with_operations(self.input, self.outputs)
+    def _apply(self, operations: pa.Table) -> Rows:
+        applied = apply_operations(self._context.open(self.input), operations)
+        self.outputs.append(applied.output)
+        self.input = applied.input
+        return [packed(applied.snapshots)]
+
+    def load(self, *rows: dict[str, Any]) -> None:
+        """Load queries in bulk; the next tasks see them."""
+        checked = self.run(check_task, operations_table(*rows).to_batches())
+        by_place: list[pa.RecordBatch] = []
+        for rows_of_one in shuffled(checked, RowKind.OPERATIONS).values():
+            by_place += self.run(settle_task, rows_of_one)
+        for rows_of_one in shuffled(by_place, RowKind.PARTITION_QUERIES).values():
+            self.run(write_task, rows_of_one)
+        self._use_bases()
+
+    def compact(self) -> None:
+        """Write the queries of all partitions anew."""
+        for executor in range(self.plan.executors):
+            self.run(compact_task, [pa.record_batch({"id": pa.array([executor])})], executor)
+        self._use_bases()
+
+    def _use_bases(self) -> None:
+        outputs = {o.key: o for o in self.outputs if o.stage == TaskStage.BASES}
+        manifest = manifest_with_bases(self._context.open(self.input), list(outputs.values()))
+        self.input = replace(self.input, epoch=replace(self.input.epoch, manifest=manifest))
 
     def match(self, *points: tuple[Any, ...]) -> dict[int, list[int]]:
         """Match points; return the sorted ids of the queries of each point that has some."""
@@ -202,8 +222,8 @@ class Tasks:
 
     def _match(self, points: pa.Table) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
-        for packed in shuffled(self.route(points), RowKind.POINTS).values():
-            for batch in self.run(execute_task, packed):
+        for rows in shuffled(self.route(points), RowKind.POINTS).values():
+            for batch in self.run(execute_task, rows):
                 for row in batch.to_pylist():
                     if row[ID] is not None:
                         found[row[ID]] = sorted(row[QUERY_IDS])

@@ -456,13 +456,13 @@ class _Bench:
         commit = handle._run.epochs.last_commit()
         assert commit is not None
         files = commit.manifest.files()
-        ledger = sum(ref.size for ref in files if ref.name.startswith("ledger/"))
+        by_id = sum(group.directory.size for group in commit.manifest.bases)
         stored = sum(ref.size for ref in files)
         progress = handle.status()
         return {
             "queries": float(queries),
             "bytes_per_query": stored / queries,
-            "bytes_per_query_matched": (stored - ledger) / queries,
+            "bytes_per_query_matched": (stored - by_id) / queries,
             "peak_gb": watch.peak / 2**30,
             "matches": float(progress.matches),
         }

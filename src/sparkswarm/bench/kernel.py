@@ -17,8 +17,9 @@ import numpy as np
 from sparkswarm.bench.inputs import Inputs
 from sparkswarm.geometry import Grid
 from sparkswarm.index.match import match
+from sparkswarm.spark.tasks.match import take_ids
 from sparkswarm.store.queries import NEVER, Queries
-from sparkswarm.store.segments import NO_DELTA, Base, Segment
+from sparkswarm.store.segments import Base
 
 CHUNK = 131_072
 """Points per call, as in the engine."""
@@ -57,20 +58,21 @@ def _work(inputs: Inputs, batches: int, number: int, processes: int) -> tuple[fl
     boxes = np.stack(inputs.read_queries(), axis=1)
     grid = Grid(inputs.bounds, 1, 1)
     queries = Queries(np.arange(len(boxes)), boxes, np.full(len(boxes), NEVER))
-    segment = Segment(grid.cells, Base.build(queries, grid, grid.cells), NO_DELTA)
+    base = Base.build(queries, grid, grid.cells)
     shares = [
         tuple(np.ascontiguousarray(c[number::processes]) for c in inputs.read_points(batch)[1:])
         for batch in range(batches)
     ]
-    _match(segment, *shares[0])  # compiles, and loads the index into the caches
+    _match(base, *shares[0])  # compiles, and loads the index into the caches
     _barrier.wait()
     began = time.monotonic()
     for x, y in shares:
-        _match(segment, x, y)
+        _match(base, x, y)
     return began, time.monotonic()
 
 
-def _match(segment: Segment, x: Any, y: Any) -> None:
+def _match(base: Base, x: Any, y: Any) -> None:
     for start in range(0, len(x), CHUNK):
         rows = np.arange(start, min(start + CHUNK, len(x)))
-        segment.ids_at(match(x, y, None, rows, segment.base.index).positions)
+        positions = match(x, y, None, rows, base.index).positions
+        take_ids(base.index.ids, positions, np.empty(len(positions), np.int64))

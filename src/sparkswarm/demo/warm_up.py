@@ -26,10 +26,13 @@ from sparkswarm.geometry import Bounds, Grid
 from sparkswarm.index import build
 from sparkswarm.index.match import match
 from sparkswarm.protocol.local import LocalSwarm
+from sparkswarm.spark.tasks.match import interleave, take_ids
 from sparkswarm.spark.tasks.packing import group_rows
-from sparkswarm.store.ledger import Bucket, apply_operations, bucket_of
+from sparkswarm.store.deltas import Delta, find_queries, settle_operations
+from sparkswarm.store.directory import Directory
+from sparkswarm.store.prices import PriceRaster
 from sparkswarm.store.queries import NEVER, Op, Operations, Queries
-from sparkswarm.store.segments import Base, Delta, Segment
+from sparkswarm.store.segments import Base
 from sparkswarm.workloads import CONTIGUOUS_US, cities_density
 from sparkswarm.workloads.density import rectangles_around
 
@@ -72,15 +75,16 @@ def compile_matching() -> None:
     x, y = _places()
     ids, boxes = np.arange(POINTS), _boxes(x, y)
     queries, grid = Queries(ids, boxes, np.zeros(POINTS, np.int64)), Grid(CONTIGUOUS_US, 1, 1)
-    base, delta = (Base.build(queries.take(ids[:n]), grid, grid.cells) for n in (POINTS, 100))
-    segment = Segment(grid.cells, base, Delta(delta.index, np.empty(0, np.int32)))
+    base = Base.build(queries, grid, grid.cells)
     times, removed = np.full(POINTS, -1), np.zeros(POINTS, np.uint8)
-    found = match(x, y, times, ids, base.index, removed, delta.index)
-    segment.ids_at(found.positions)
+    found = match(x, y, times, ids, base.index, removed)
+    out = np.empty(len(found.positions), np.int64)
+    take_ids(base.index.ids, found.positions, out)
+    interleave(out, found.counts.reshape(1, -1))
 
 
 def compile_routing() -> None:
-    """Generate, route and count points and queries, and update the ledger."""
+    """Generate, route and count points and queries, and register the queries."""
     x, y = cities_density(CONTIGUOUS_US, 50, 50).sample_points(np.random.default_rng(0), POINTS)
     boxes, ids = _boxes(x, y), np.arange(POINTS)
     op = np.full(POINTS, Op.REGISTER, np.int8)
@@ -114,9 +118,12 @@ def _route(
             unit.collect_queries(partition.id, cells)
     routed = swarm.send(x, y, np.ones(POINTS))
     group_rows(routed.owner.astype(np.int32), len(swarm.units))
-    bucket_of(ids, len(swarm.units))
-    operations = Operations(op, Queries(ids, boxes, np.full(POINTS, NEVER)), ids)
-    apply_operations(Bucket.empty(), Bucket.empty(), operations, 0, 0)
+    grid, queries = swarm.plan.grid, Queries(ids, boxes, np.full(POINTS, NEVER))
+    settled = settle_operations(Operations(op, queries, ids), (), (), grid, 0, 0)
+    base = Base.build(queries, grid, grid.cells)
+    directory = Directory.build([(grid.cells, base)], grid)
+    find_queries(ids, [(0, directory)], [(0, Delta.build(settled.changes, grid))], grid)
+    PriceRaster.empty(grid).corrected([directory.cells])
 
 
 def _match_conditions(x: FloatArray, y: FloatArray, boxes: FloatArray, ids: LongArray) -> None:

@@ -26,7 +26,7 @@ from sparkswarm.store.epochs import INITIAL, Commit, Epochs
 from sparkswarm.store.files import FileRef, Files, Folder, local_path
 from sparkswarm.store.manifest import BlockRef, StateRef
 
-QUERY_FOLDERS = ("segments", "ledger")
+QUERY_FOLDERS = ("segments", "deltas")
 OTHER_FOLDERS = ("states", "blocks")
 """Folders of a checkpoint: files with queries, and files with state and recent points."""
 
@@ -123,9 +123,10 @@ class StoredSummary:
 class PartitionReport:
     """A partition with its share of the space, its files, and the decision that created it.
 
-    ``base_rows``, ``delta_rows`` and ``size`` are queries and bytes of its segments; after a split
-    the parts use the files of the whole until they are next written. ``why`` is None where the
-    journal does not have the decision.
+    ``base_rows`` and ``size`` are queries and bytes of its segments; after a split the parts use
+    the files of the whole until they are next written. ``delta_rows`` are those of deltas of its
+    own, which only checkpoints of format 2 have. ``why`` is None where the journal does not have
+    the decision.
     """
 
     partition: Partition
@@ -165,7 +166,7 @@ class CheckpointReport:
     folder
         The checkpoint's path or URI.
     facts
-        Facts that never change during the run: bounds, grid, buckets.
+        Facts that never change during the run: bounds and grid.
     commit
         Outcome of the last batch; None if the run never wrote its first.
     replayable
@@ -230,14 +231,18 @@ class CheckpointReport:
         blocks = self.commit.manifest.blocks.values() if self.commit else ()
         return StoredSummary.of_blocks([*chain(*blocks)])
 
-    def files(self, folder: str) -> dict[str, tuple[int, int, int]]:
-        """Return files, rows and bytes of the bases and deltas that the manifest names."""
+    def files(self) -> dict[str, tuple[int, int, int]]:
+        """Return files, rows and bytes with queries that the manifest names, by kind."""
         if self.commit is None:
             return {}
         manifest = self.commit.manifest
-        segments = [ref.files for ref in chain(*manifest.partitions.values())]
-        pairs = segments if folder == "segments" else manifest.ledger
-        return {kind: _sums({getattr(pair, kind) for pair in pairs}) for kind in ("base", "delta")}
+        segments = [*chain(*manifest.partitions.values())]
+        own = {segment.own_delta for segment in segments}
+        return {
+            "base": _sums({segment.base for segment in segments}),
+            "delta": _sums({delta.file for delta in manifest.deltas} | own),
+            "directory": _sums({group.directory for group in manifest.bases}),
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-ready form."""
@@ -248,14 +253,11 @@ class CheckpointReport:
             "partitions": [partition.to_json() for partition in self.partitions],
         }
         files = {
-            folder: {
-                "stored": self.stored[folder],
-                **{
-                    kind: dict(zip(("files", "rows", "bytes"), sums, strict=True))
-                    for kind, sums in self.files(folder).items()
-                },
-            }
-            for folder in QUERY_FOLDERS
+            "stored": sum(self.stored[folder] for folder in QUERY_FOLDERS),
+            **{
+                kind: dict(zip(("files", "rows", "bytes"), sums, strict=True))
+                for kind, sums in self.files().items()
+            },
         }
         return {
             "checkpoint": self.folder,
@@ -267,7 +269,7 @@ class CheckpointReport:
             "runs_again": list(self.replayable),
             "plan": plan,
             "manifest": commit.manifest.version if commit else None,
-            "files": files,
+            "files": {"segments": files},
             "states": {"stored": self.stored["states"], **self.states.to_json("due", "last_due")},
             "blocks": {"stored": self.stored["blocks"], **self.blocks.to_json("oldest", "newest")},
             "missing": list(self.missing),
@@ -323,7 +325,7 @@ def _read(folder: str, verify: bool) -> CheckpointReport:
     present = {name for names in stored.values() for name in names}
     return CheckpointReport(
         folder=root,
-        facts={name: epochs.run_fact(name) for name in ("bounds", "grid", "buckets")},
+        facts={name: epochs.run_fact(name) for name in ("bounds", "grid")},
         commit=commit,
         replayable=tuple(batch for batch in begun if batch > INITIAL),
         in_progress=begun[-1] if is_open else None,
@@ -366,9 +368,9 @@ def _partitions(commit: Commit, decisions: Iterable[RecordedDecision]) -> Iterat
     plan, manifest = commit.plan, commit.manifest
     created_by = {number: decision for decision in decisions for number in decision.created}
     for partition in plan.partitions:
-        pairs = [ref.files for ref in manifest.partitions.get(partition.id, ())]
-        _, base_rows, base_size = _sums({pair.base for pair in pairs})
-        _, delta_rows, delta_size = _sums({pair.delta for pair in pairs})
+        segments = manifest.partitions.get(partition.id, ())
+        _, base_rows, base_size = _sums({segment.base for segment in segments})
+        _, delta_rows, delta_size = _sums({segment.own_delta for segment in segments})
         yield PartitionReport(
             partition=partition,
             share=partition.cells.area / plan.grid.cells.area,

@@ -57,6 +57,16 @@ class Counts:
     operations: int = count(
         "operations", "Operations on queries that took effect.", name="query_operations"
     )
+    replaced: int = count(
+        "operations",
+        "Of these, registrations of a query that was registered already: it was replaced.",
+        name="replaced_queries",
+    )
+    ignored: int = count(
+        "operations",
+        "Operations without effect: they unregister a query that is not registered.",
+        name="ignored_operations",
+    )
     snapshot_queries: int = count(
         "queries", "Valid snapshot queries of the stream.", name="snapshot_queries"
     )

@@ -129,10 +129,10 @@ def _partitions(report: CheckpointReport, most: int) -> Table:
     title = "Partitions"
     if len(ordered) > most:
         title += f", the {most:,} largest of {len(ordered):,}"
-    columns = (">id", "owners", "columns", "rows", ">space", "from", ">base", ">delta", ">size")
+    columns = (">id", "owners", "columns", "rows", ">space", "from", ">queries", ">size")
     caption = (
-        "columns, rows: of cells. from: the partitions before, @ their owners. base, delta: "
-        "queries in its files; after a split the parts share a file until it is next written."
+        "columns, rows: of cells. from: the partitions before, @ their owners. queries: those in "
+        "its files; after a split the parts share a file until it is next written."
     )
     table = _table(title, *columns, caption=caption)
     for each in ordered[:most]:
@@ -146,8 +146,7 @@ def _partitions(report: CheckpointReport, most: int) -> Table:
             f"{c.row_start}-{c.row_stop - 1}",
             _percent(each.share),
             parents + owners,
-            f"{each.base_rows:,}",
-            f"{each.delta_rows:,}",
+            f"{each.base_rows + each.delta_rows:,}",
             _bytes(each.size),
         )
     return table
@@ -161,19 +160,15 @@ def _owners(report: PartitionReport) -> str:
 
 
 def _files(report: CheckpointReport) -> Table:
-    columns = ("", ">bases", ">rows", ">size", ">deltas", ">rows", ">size", ">on disk")
+    stored = sum(report.stored[folder] for folder in QUERY_FOLDERS)
     caption = (
-        "segments: by place, ledger: by id. on disk: all files, also those that only replayable "
-        "batches need, and those of failed attempts."
+        "base: by partition. delta: changes since, for all partitions. directory: bases by id. "
+        f"On disk are {stored:,} files, also those that only replayable batches need, and those "
+        "of failed attempts."
     )
-    table = _table("Stored queries", *columns, caption=caption)
-    for folder in QUERY_FOLDERS:
-        cells = [
-            text
-            for files, rows, size in report.files(folder).values()
-            for text in (f"{files:,}", f"{rows:,}", _bytes(size))
-        ]
-        table.add_row(folder, *cells, f"{report.stored[folder]:,}")
+    table = _table("Stored queries", "", ">files", ">rows", ">size", caption=caption)
+    for kind, (files, rows, size) in report.files().items():
+        table.add_row(kind, f"{files:,}", f"{rows:,}", _bytes(size))
     return table
 
 

@@ -69,7 +69,7 @@ class AgentContext:
     queries_in
         Reads the queries in some cells, clipped to them.
     query_changes
-        Files with the queries that this batch added and removed.
+        Files with the queries that batches added and removed, of all executors.
     """
 
     executor: int

@@ -367,9 +367,9 @@ class SwarmAgent:
                 continue
             changes = QueryChanges.from_bytes(content)
             for key in held.intersection(np.unique(changes.partition).tolist()):
-                mine = changes.partition == key
-                self._unit.collect_queries(key, changes.cells.take(mine & changes.added))
-                self._unit.remove_queries(key, changes.cells.take(mine & ~changes.added))
+                added, removed = changes.of(key)
+                self._unit.collect_queries(key, added)
+                self._unit.remove_queries(key, removed)
 
     def _add_collected(self) -> None:
         """Add what other tasks collected of this executor's partitions."""

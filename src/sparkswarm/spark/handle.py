@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparkswarm.errors import ConfigError, InputError
@@ -20,13 +19,12 @@ from sparkswarm.observe.html import handle_html, plot
 from sparkswarm.observe.progress import Status
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.driver.batch import Stages, answer_frame
+from sparkswarm.spark.driver.batch import Stages, answer_frame, packed_frame
 from sparkswarm.spark.sinks import Sinks
 from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import OutputKind
 from sparkswarm.spark.tasks.context import BatchContext
 from sparkswarm.spark.tasks.operations import check_operations
-from sparkswarm.spark.tasks.packing import PACKED_DDL
 from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import DETAILS, EDGES
@@ -144,9 +142,7 @@ class Handle:
         checked = check_operations(BatchContext(task_input), row, quarantine)
         for _, reason in quarantine.faults():
             raise InputError(f"the query cannot be answered: {reason}")
-        packed = run.spark.createDataFrame(
-            [(int(kind), target, rows) for kind, target, rows in checked.rows], PACKED_DDL
-        ).repartitionById(commit.plan.executors, F.col("target"))
+        packed = packed_frame(run.spark, checked.snapshots, commit.plan.executors)
         stages = Stages(task_input, run.collector)
         found = answer_frame(run.spark, packed, stages, run.layout.answers)
         return found.drop("query_id").toArrow()

@@ -78,7 +78,8 @@ class TaskInput:
     window_start
         Time from which snapshot queries see points.
     query_changes
-        Files with the queries that this batch added and removed, for statistics.
+        Files with the queries that this batch added and removed, for statistics; where agents do
+        not run in every batch, also those of the batches before.
     """
 
     files: Files

@@ -17,8 +17,7 @@ import pyarrow as pa
 from sparkswarm.observe.progress import Counts, Loan
 from sparkswarm.policies.policy import AgentReport, Collected
 from sparkswarm.spark.tasks.packing import PACKED_SCHEMA, PackedRows, packed
-from sparkswarm.store.files import FileRef
-from sparkswarm.store.manifest import BlockRef, SegmentFiles, SegmentRef, StateRef
+from sparkswarm.store.manifest import BaseGroup, BlockRef, SegmentRef, StateRef
 
 VERSION = 1
 """Counts incompatible changes to :class:`TaskOutput`."""
@@ -93,8 +92,10 @@ class TaskStage(StrEnum):
 
     ROUTE = "route"
     MATCH = "match"
+    OPERATIONS = "operations"
+    CHECK = "check"
     SETTLE = "settle"
-    WRITE = "write"
+    BASES = "bases"
     EXECUTE = "execute"
     STATE = "state"
     AGENT = "agent"
@@ -112,13 +113,12 @@ class WrittenBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """Files that a task wrote, for the manifest; of changed states and buckets, all files."""
+    """Files that a task wrote, for the manifest; of changed states, all files."""
 
     segments: Mapping[int, SegmentRef] = field(default_factory=dict)
     states: Mapping[int, tuple[StateRef, ...]] = field(default_factory=dict)
     blocks: tuple[WrittenBlock, ...] = ()
-    ledger: Mapping[int, SegmentFiles] = field(default_factory=dict)
-    query_changes: tuple[FileRef, ...] = ()
+    bases: BaseGroup | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class TaskOutput:
     Attributes
     ----------
     batch, stage, task
-        The key. ``task`` is the number of the executor, the ledger bucket or the input partition.
+        The key. ``task`` is the number of the executor or of the input partition.
     counts
         Numbers that are added up over tasks.
     written

@@ -20,8 +20,11 @@ from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.files import Files, Folder
 from sparkswarm.store.manifest import Manifest
 
-FORMAT = 2
+FORMAT = 3
 """Version of the checkpoint as a whole; other code must not read it if this differs."""
+
+MIGRATED = 2
+"""The format that is read too: its queries are written anew by the first batch that runs."""
 
 INITIAL = -1
 """Number of the batch whose commit a run starts with."""
@@ -30,6 +33,7 @@ _COLLECTED = (
     Folder.PLANS,
     Folder.MANIFESTS,
     Folder.SEGMENTS,
+    Folder.DELTAS,
     Folder.LEDGER,
     Folder.STATES,
     Folder.BLOCKS,
@@ -101,20 +105,24 @@ class Epochs:
         self._files = files
         self._replayable = replayable
         self._written: dict[str, Plan | Manifest] = {}
+        self._needed: dict[str, set[str]] = {}
 
     # -- the run ---------------------------------------------------------------------------
 
     def check_run(self, facts: dict[str, Any]) -> None:
-        """Record what must not change during a run, or compare it with the record."""
+        """Record what must not change during a run, or compare it with the record.
+
+        Without facts nothing is written: for those who only read.
+        """
         found = self._read("run.json")
         if found is None:
             self._write("run.json", {"format": FORMAT, **facts})
             return
-        if found.get("format") != FORMAT:
+        if found.get("format") not in (MIGRATED, FORMAT):
             raise StoreError(
                 f"{self._files.root} was written in format {found.get('format')}, this version of "
-                f"sparkswarm reads format {FORMAT}; use the version that wrote it, or another "
-                "checkpoint"
+                f"sparkswarm reads formats {MIGRATED} and {FORMAT}; use the version that wrote it, "
+                "or start with another checkpoint and preload the queries"
             )
         for name, value in facts.items():
             if found.get(name) != value:
@@ -122,6 +130,8 @@ class Epochs:
                     f"{name} is {value}, but the checkpoint {self._files.root} was made with "
                     f"{found.get(name)}; use that, or another checkpoint"
                 )
+        if facts and found["format"] == MIGRATED:
+            self._write("run.json", {"format": FORMAT, **facts})
 
     def run_fact(self, name: str) -> Any:
         """Return a fact that :meth:`check_run` recorded; None if there is no run yet."""
@@ -192,8 +202,12 @@ class Epochs:
             record = self._read(name) or {}
             needed |= {_numbered(Folder.PLANS, record["plan"])}
             needed |= {_numbered(Folder.MANIFESTS, record["manifest"])}
-        for name in [name for name in needed if name.startswith(f"{Folder.MANIFESTS}/")]:
-            needed |= {ref.name for ref in self._load(Manifest, name).files()}
+        manifests = [name for name in needed if name.startswith(f"{Folder.MANIFESTS}/")]
+        for name in manifests:
+            if name not in self._needed:
+                self._needed[name] = {ref.name for ref in self._load(Manifest, name).files()}
+            needed |= self._needed[name]
+        self._needed = {name: self._needed[name] for name in manifests}
         stored = [name for folder in _COLLECTED for name in self._files.list(folder)]
         gone = old + [name for name in stored if name not in needed]
         self._files.delete(gone)
@@ -210,8 +224,11 @@ class Epochs:
         records: dict[str, Plan | Manifest] = {Folder.PLANS: plan, Folder.MANIFESTS: manifest}
         for folder, record in records.items():
             if self._written.get(folder) != record:
-                self._write(_numbered(folder, record.version), record.to_json())
+                name = _numbered(folder, record.version)
+                self._write(name, record.to_json())
                 self._written[folder] = record
+                # A batch that runs again writes another manifest of the same number.
+                self._needed.pop(name, None)
         return {"plan": plan.version, "manifest": manifest.version}
 
     def _named(self, record: dict[str, Any]) -> tuple[Plan, Manifest]:

@@ -13,32 +13,49 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+import numpy as np
+
 from sparkswarm.errors import StoreError
-from sparkswarm.geometry import CellRect
+from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.store.blocks import BlockMeta
 from sparkswarm.store.files import FileRef
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentFiles:
-    """A base and the delta since; either may be missing."""
+class SegmentRef:
+    """Cells of a partition, and the base with the queries that overlap them.
 
+    Attributes
+    ----------
+    cells, base
+        The cells; the base is None where no query was there when it was written.
+    own_delta
+        Only in checkpoints of format 2, where every segment had its own.
+    """
+
+    cells: CellRect
     base: FileRef | None = None
-    delta: FileRef | None = None
-
-    @property
-    def refs(self) -> list[FileRef]:
-        """Those of the two that exist."""
-        return [ref for ref in (self.base, self.delta) if ref is not None]
+    own_delta: FileRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentRef:
-    """Cells of a partition, and the files with the queries that overlap them."""
+class BaseGroup:
+    """Bases that were written together, and the directory of all of them."""
 
-    cells: CellRect
-    files: SegmentFiles
+    directory: FileRef
+    bases: tuple[FileRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRef:
+    """What operations did to queries up to a batch, which wrote the file.
+
+    The rows of the file are the queries that were changed.
+    """
+
+    batch: int
+    file: FileRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +108,15 @@ class StateRef:
         A file holds the states that one executor wrote in one batch.
     due
         Watermark at which the state has results to emit; None if never.
+    batch
+        The batch that wrote it. What it says about queries that changed later does not count.
     """
 
     cells: CellRect
     file: FileRef
     offset: int
     due: int | None
+    batch: int = -1
 
     def within(self, cells: CellRect) -> StateRef | None:
         """Return the part of the state in ``cells``; None where there is none."""
@@ -117,8 +137,13 @@ class Manifest:
         Number of the manifest within its run, from 0.
     partitions
         Segments by partition id; those of a partition tile its cells.
-    ledger
-        Files of each bucket of the ledger.
+    bases
+        All bases of segments. A base's number, counted through the groups, says in deltas which
+        base is meant.
+    deltas
+        What operations changed since the bases were written, oldest first.
+    prices
+        The raster of prices of the bases; None where there are none.
     states
         State by partition id; partitions without state are absent.
     blocks
@@ -127,15 +152,16 @@ class Manifest:
 
     version: int
     partitions: Mapping[int, tuple[SegmentRef, ...]]
-    ledger: tuple[SegmentFiles, ...]
+    bases: tuple[BaseGroup, ...] = ()
+    deltas: tuple[DeltaRef, ...] = ()
+    prices: FileRef | None = None
     states: Mapping[int, tuple[StateRef, ...]] = field(default_factory=dict)
     blocks: Mapping[int, tuple[BlockRef, ...]] = field(default_factory=dict)
 
     @classmethod
-    def initial(cls, partitions: Iterable[Partition], buckets: int) -> Manifest:
+    def initial(cls, partitions: Iterable[Partition]) -> Manifest:
         """Return the manifest of a run without queries."""
-        segments = {p.id: (SegmentRef(p.cells, SegmentFiles()),) for p in partitions}
-        return cls(0, segments, (SegmentFiles(),) * buckets)
+        return cls(0, {p.id: (SegmentRef(p.cells),) for p in partitions})
 
     def for_plan(self, old: Iterable[Partition], new: Iterable[Partition]) -> Manifest:
         """Return the manifest after the partitions changed from ``old`` to ``new``.
@@ -144,42 +170,69 @@ class Manifest:
         it overlaps.
         """
         old, new = list(old), list(new)
-        result: dict[int, tuple[SegmentRef, ...]] = {}
-        for partition in new:
-            if partition.id in self.partitions:
-                result[partition.id] = self.partitions[partition.id]
-                continue
+        kept = {partition.id for partition in new}
+        retired = [partition for partition in old if partition.id not in kept]
+        created = [partition for partition in new if partition.id not in self.partitions]
+        result = {p.id: self.partitions[p.id] for p in new if p.id in self.partitions}
+        overlapped = QueryCells.of([partition.cells for partition in retired])
+        states, blocks = dict(self.states), dict(self.blocks)
+        for partition in created:
+            under = [retired[i] for i in np.flatnonzero(overlapped.overlapping(partition.cells))]
             segments = [
-                SegmentRef(segment.cells.intersection(partition.cells), segment.files)
-                for previous in old
-                if previous.cells.overlaps(partition.cells)
+                replace(segment, cells=segment.cells.intersection(partition.cells))
+                for previous in under
                 for segment in self.partitions[previous.id]
                 if segment.cells.overlaps(partition.cells)
             ]
-            if len({segment.files for segment in segments}) == 1:
-                segments = [SegmentRef(partition.cells, segments[0].files)]
+            if len({(segment.base, segment.own_delta) for segment in segments}) == 1:
+                segments = [replace(segments[0], cells=partition.cells)]
             result[partition.id] = tuple(segments)
+            states[partition.id] = _inherited(self.states, under, partition.cells)
+            blocks[partition.id] = _inherited(self.blocks, under, partition.cells)
+        for partition in retired:
+            states.pop(partition.id, None)
+            blocks.pop(partition.id, None)
         return replace(
             self,
             version=self.version + 1,
             partitions=result,
-            states=_inherited(self.states, old, new),
-            blocks=_inherited(self.blocks, old, new),
+            states=_nonempty(states),
+            blocks=_nonempty(blocks),
         )
 
-    def with_segments(
+    @property
+    def is_of_format_2(self) -> bool:
+        """Whether queries are stored as in format 2, without directories."""
+        return not self.bases and any(
+            segment.base or segment.own_delta
+            for segments in self.partitions.values()
+            for segment in segments
+        )
+
+    def base_numbers(self) -> dict[FileRef, int]:
+        """Return the numbers of the bases."""
+        return {ref: i for i, ref in enumerate(ref for group in self.bases for ref in group.bases)}
+
+    def with_delta(self, delta: DeltaRef, merged: int) -> Manifest:
+        """Return the manifest with a delta in place of the last ``merged`` ones."""
+        older = self.deltas[: len(self.deltas) - merged]
+        return replace(self, version=self.version + 1, deltas=(*older, delta))
+
+    def with_bases(
         self,
-        partitions: Mapping[int, SegmentRef],
-        ledger: Mapping[int, SegmentFiles],
+        segments: Mapping[int, SegmentRef],
+        bases: Iterable[BaseGroup],
+        prices: FileRef,
         states: Mapping[int, tuple[StateRef, ...]] = MappingProxyType({}),
     ) -> Manifest:
-        """Return the manifest with new files for some partitions, buckets and states."""
-        segments = {key: (segment,) for key, segment in partitions.items()}
+        """Return the manifest with a new base for every partition, which need no deltas."""
         return replace(
             self,
             version=self.version + 1,
-            partitions={**self.partitions, **segments},
-            ledger=tuple(ledger.get(i, files) for i, files in enumerate(self.ledger)),
+            partitions={key: (segments[key],) for key in self.partitions},
+            bases=tuple(bases),
+            deltas=(),
+            prices=prices,
             states=_nonempty({**self.states, **states}),
         )
 
@@ -194,29 +247,44 @@ class Manifest:
 
     def files(self) -> set[FileRef]:
         """Return every file that counts."""
-        pairs = [segment.files for segments in self.partitions.values() for segment in segments]
-        refs = {ref for pair in (*pairs, *self.ledger) for ref in pair.refs}
+        refs: set[FileRef | None] = {self.prices}
+        for segments in self.partitions.values():
+            for segment in segments:
+                refs |= {segment.base, segment.own_delta}
+        for group in self.bases:
+            refs |= {group.directory, *group.bases}
+        refs |= {delta.file for delta in self.deltas}
         refs |= {state.file for states in self.states.values() for state in states}
-        return refs | {block.file for blocks in self.blocks.values() for block in blocks}
+        refs |= {block.file for blocks in self.blocks.values() for block in blocks}
+        return {ref for ref in refs if ref is not None}
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-ready form; files are listed once and referred to by position."""
         refs = sorted(self.files(), key=lambda ref: ref.name)
-        number = {ref: i for i, ref in enumerate(refs)}
+        number: dict[FileRef | None, int | None] = {ref: i for i, ref in enumerate(refs)}
+        number[None] = None
 
-        def pair(files: SegmentFiles) -> list[int | None]:
-            return [None if ref is None else number[ref] for ref in (files.base, files.delta)]
+        def segment_to_json(segment: SegmentRef) -> list[Any]:
+            own = [] if segment.own_delta is None else [number[segment.own_delta]]
+            return [list(segment.cells), number[segment.base], *own]
 
         return {
             "version": self.version,
             "files": [[ref.name, ref.rows, ref.size, ref.crc] for ref in refs],
             "partitions": {
-                str(key): [[list(segment.cells), *pair(segment.files)] for segment in segments]
+                str(key): list(map(segment_to_json, segments))
                 for key, segments in self.partitions.items()
             },
-            "ledger": [pair(files) for files in self.ledger],
+            "bases": [
+                [number[group.directory], [number[base] for base in group.bases]]
+                for group in self.bases
+            ],
+            "deltas": [[delta.batch, number[delta.file]] for delta in self.deltas],
+            "prices": number[self.prices],
             "states": {
-                str(key): [[list(s.cells), number[s.file], s.offset, s.due] for s in states]
+                str(key): [
+                    [list(s.cells), number[s.file], s.offset, s.due, s.batch] for s in states
+                ]
                 for key, states in self.states.items()
             },
             "blocks": {
@@ -229,37 +297,50 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Manifest:
-        """Read what :meth:`to_json` returned; StoreError where the data is malformed."""
+        """Read what :meth:`to_json` returned, of format 2 too.
+
+        StoreError where the data is malformed.
+        """
         try:
             refs = [_file_ref(*entry) for entry in data["files"]]
 
-            def pair(base: int | None, delta: int | None) -> SegmentFiles:
-                return SegmentFiles(ref(base), ref(delta))
-
-            def ref(number: int | None) -> FileRef | None:
-                if number is not None and number < 0:
+            def file(number: int) -> FileRef:
+                if number < 0:
                     raise IndexError(number)
-                return None if number is None else refs[number]
+                return refs[number]
+
+            def optional(number: int | None) -> FileRef | None:
+                return None if number is None else file(number)
 
             return cls(
                 operator.index(data["version"]),
                 {
                     int(key): tuple(
-                        SegmentRef(_cells(cells), pair(base, delta))
-                        for cells, base, delta in segments
+                        SegmentRef(_cells(cells), *map(optional, numbers))
+                        for cells, *numbers in segments
                     )
                     for key, segments in data["partitions"].items()
                 },
-                tuple(pair(base, delta) for base, delta in data["ledger"]),
+                tuple(
+                    BaseGroup(file(directory), tuple(map(file, bases)))
+                    for directory, bases in data.get("bases", ())
+                ),
+                tuple(
+                    DeltaRef(operator.index(batch), file(number))
+                    for batch, number in data.get("deltas", ())
+                ),
+                optional(data.get("prices")),
                 {
                     int(key): tuple(
                         StateRef(
                             cells=_cells(cells),
-                            file=refs[number],
+                            file=file(number),
                             offset=operator.index(offset),
                             due=due,
+                            # Of format 2: as all deltas are younger.
+                            batch=operator.index(*batch) if batch else -1,
                         )
-                        for cells, number, offset, due in states
+                        for cells, number, offset, due, *batch in states
                     )
                     for key, states in data["states"].items()
                 },
@@ -268,7 +349,7 @@ class Manifest:
                         BlockRef(
                             cells=_cells(cells),
                             meta=_meta_from_json(meta),
-                            file=refs[number],
+                            file=file(number),
                             offset=operator.index(offset),
                         )
                         for cells, meta, number, offset in blocks
@@ -304,16 +385,8 @@ def _nonempty(refs: Mapping[int, tuple[_Ref, ...]]) -> dict[int, tuple[_Ref, ...
 
 
 def _inherited(
-    refs: Mapping[int, tuple[_Ref, ...]], old: list[Partition], new: list[Partition]
-) -> dict[int, tuple[_Ref, ...]]:
-    """Distribute the references of the old partitions among the new ones."""
-    existing = [ref for previous in old for ref in refs.get(previous.id, ())]
-    unchanged = {previous.id for previous in old}
-    return _nonempty(
-        {
-            partition.id: refs.get(partition.id, ())
-            if partition.id in unchanged
-            else tuple(here for ref in existing if (here := ref.within(partition.cells)))
-            for partition in new
-        }
-    )
+    refs: Mapping[int, tuple[_Ref, ...]], retired: Iterable[Partition], cells: CellRect
+) -> tuple[_Ref, ...]:
+    """Return the references of retired partitions that count for the cells of a new one."""
+    existing = (ref for previous in retired for ref in refs.get(previous.id, ()))
+    return tuple(here for ref in existing if (here := ref.within(cells)))

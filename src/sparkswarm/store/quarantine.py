@@ -26,7 +26,6 @@ POINT, QUERY = "point", "query"
 
 NULL_ID, NULL_VALUE, NULL_TIME = "null id", "null coordinate", "null time"
 UNKNOWN_OP = "unknown operation"
-DUPLICATE_ID, UNKNOWN_ID = "duplicate id", "unknown id"
 NO_WINDOW = "no points are kept for snapshot queries"
 NO_SINK = "there is no sink for answers"
 SINCE_AFTER_UNTIL = "since is after until"

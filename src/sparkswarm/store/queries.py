@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparkswarm.compiled import FloatArray, LongArray
+from sparkswarm.compiled import FloatArray, IntArray, LongArray
 from sparkswarm.geometry import Grid, QueryCells
 from sparkswarm.index.layout import NEVER as NEVER
 
@@ -118,12 +118,23 @@ class Operations(NamedTuple):
     order: LongArray
 
 
-def positions_of(ids: LongArray, sorted_ids: LongArray) -> LongArray:
-    """Return the position of each of ``ids`` in ``sorted_ids``, -1 where it is absent."""
-    if not len(sorted_ids):
-        return np.full(len(ids), -1, dtype=np.int64)
-    found = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
-    return np.where(sorted_ids[found] == ids, found, -1).astype(np.int64)
+def cell_array(cells: QueryCells) -> IntArray:
+    """Return cells as an array of shape (n, 4), for files."""
+    return np.stack(cells[:4], axis=1).astype(np.int32, copy=False)
+
+
+def cells_from(array: npt.NDArray[Any]) -> QueryCells:
+    """Return the cells of which :func:`cell_array` made an array."""
+    col_start, row_start, col_stop, row_stop = np.ascontiguousarray(array.T, np.int32)
+    return QueryCells(col_start, row_start, col_stop, row_stop, np.zeros(len(array), np.uint8))
+
+
+def operations_from(rows: pa.Table) -> Operations:
+    """Return operations as columns; ``op`` has codes."""
+    expires = rows.column("expires").fill_null(NEVER).to_numpy()
+    order = rows.column("order").fill_null(0).to_numpy()
+    queries = Queries(rows.column("id").to_numpy(), boxes_of(rows), expires, attributes_of(rows))
+    return Operations(rows.column("op").to_numpy(), queries, order)
 
 
 def boxes_of(rows: pa.Table) -> FloatArray:

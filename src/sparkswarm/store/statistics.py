@@ -41,12 +41,12 @@ def points_to_bytes(statistics: Mapping[int, Statistics]) -> pa.Buffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryChanges:
-    """Queries added to partitions and removed from them in one batch.
+    """Queries added to partitions and removed from them in one batch, for all executors.
 
     Attributes
     ----------
     partition
-        Partition id of each change.
+        Partition id of each change, sorted: an executor reads the changes of its own.
     added
         Whether the query was added; else it was removed.
     cells
@@ -56,6 +56,12 @@ class QueryChanges:
     partition: LongArray
     added: BoolArray
     cells: QueryCells
+
+    def of(self, partition_id: int) -> tuple[QueryCells, QueryCells]:
+        """Return the cells of the queries that a partition got, and of those that it lost."""
+        low, high = np.searchsorted(self.partition, [partition_id, partition_id + 1])
+        added, cells = self.added[low:high], self.cells.take(np.arange(low, high))
+        return cells.take(added), cells.take(~added)
 
     def to_bytes(self) -> pa.Buffer:
         """Return the content of a file."""

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 
 from sparkswarm import Aggregates, PairFunction, Sliding
+from sparkswarm.observe.progress import Counts
 from sparkswarm.policies import make_policy
 from sparkswarm.spark.task_output import PACKED_PREFIX, TaskStage
 from sparkswarm.spark.tasks.answers import answer_task
+from sparkswarm.spark.tasks.context import BatchContext
 from sparkswarm.spark.tasks.execute import execute_task
 from sparkswarm.spark.tasks.packing import (
     RowKind,
@@ -25,7 +27,7 @@ from sparkswarm.spark.tasks.packing import (
 from sparkswarm.spark.tasks.state import state_task
 from sparkswarm.store.queries import ID
 
-from ...support.tasks import Tasks, operations_table, points_table, register, shuffled
+from ...support.tasks import Tasks, points_table, register, shuffled
 
 NAN = float("nan")
 
@@ -100,53 +102,107 @@ def test_a_bad_point_goes_to_the_quarantine_alone(tasks: Tasks, point, reason) -
 # -- operations and execute --------------------------------------------------------------------
 
 
-def test_matches_are_those_of_brute_force(tasks: Tasks) -> None:
-    rng = random.Random(5)
+def random_box(rng: random.Random) -> tuple[float, float, float, float]:
+    x, y = rng.uniform(0, 8), rng.uniform(0, 8)
+    return x, y, min(8.0, x + rng.random() * 3), min(8.0, y + rng.random() * 3)
 
-    def box() -> tuple[float, float, float, float]:
-        x, y = rng.uniform(0, 8), rng.uniform(0, 8)
-        return x, y, min(8.0, x + rng.random() * 3), min(8.0, y + rng.random() * 3)
 
-    boxes = {number: box() for number in range(30)}
-    tasks.apply(*(register(number, *b) for number, b in boxes.items()))
-    tasks.commit()
-    # A delta beside the base: changed, removed and new.
-    for number in (3, 4, 40):
-        boxes[number] = box()
-    del boxes[5]
-    tasks.apply(
-        *({**register(n, *boxes[n]), "op": "update"} for n in (3, 4)),
-        register(40, *boxes[40]),
-        {"op": "unregister", "id": 5},
-    )
+def assert_matches(tasks: Tasks, boxes: dict, rng: random.Random) -> None:
+    """Match random points and compare with brute force."""
     points = [(i, rng.uniform(0, 8), rng.uniform(0, 8)) for i in range(200)]
     expected = {}
     for number, x, y in points:
         hits = [n for n, (a, b, c, d) in boxes.items() if a <= x <= c and b <= y <= d]
         if hits:
             expected[number] = sorted(hits)
+    tasks.outputs.clear()
     assert tasks.match(*points) == expected
     executed = [o for o in tasks.outputs if o.stage == TaskStage.EXECUTE]
     assert sum(o.counts.matches for o in executed) == sum(map(len, expected.values()))
     assert sum(o.points for o in executed) == 200
 
 
-def test_operations_that_make_no_sense_are_rejected_with_their_reason(tasks: Tasks) -> None:
+def changed_in_batches(tasks: Tasks, boxes: dict, rng: random.Random) -> None:
+    """Register, update and unregister queries in some batches of different sizes."""
+    for size in (60, 25, 8, 3):
+        rows = []
+        for _ in range(size):
+            number = rng.randrange(200)
+            if number in boxes and rng.random() < 0.5:
+                rows.append({"op": "unregister", "id": number})
+                boxes.pop(number, None)
+            else:
+                boxes[number] = random_box(rng)
+                op = rng.choice(["register", "update"])
+                rows.append({**register(number, *boxes[number]), "op": op})
+        tasks.apply(*rows)
+        tasks.commit()
+
+
+@pytest.mark.parametrize("application", [None, PairFunction(lambda point, query: True)])
+def test_matches_are_those_of_brute_force(tmp_path: Path, application) -> None:
+    tasks, rng = Tasks(tmp_path, application=application), random.Random(5)
+    boxes = {number: random_box(rng) for number in range(30)}
+    tasks.load(*(register(number, *b) for number, b in boxes.items()))
+    tasks.commit()
+    assert_matches(tasks, boxes, rng)
+    changed_in_batches(tasks, boxes, rng)
+    assert len(tasks.input.epoch.manifest.deltas) > 1
+    assert_matches(tasks, boxes, rng)
+    tasks.compact()
+    tasks.commit()
+    assert not tasks.input.epoch.manifest.deltas
+    assert_matches(tasks, boxes, rng)
+    changed_in_batches(tasks, boxes, rng)
+    assert_matches(tasks, boxes, rng)
+
+
+def test_of_queries_loaded_with_the_same_id_the_last_counts(tasks: Tasks) -> None:
+    tasks.load(
+        register(1, 0.0, 0.0, 1.0, 1.0),
+        register(1, 6.0, 6.0, 7.0, 7.0),
+        register(2, 3.0, 1.0, 1.0, 3.0),
+        register(3, 0.0, 0.0, 8.0, 8.0),
+    )
+    assert tasks.match((1, 0.5, 0.5), (2, 6.5, 6.5)) == {1: [3], 2: [1, 3]}
+    counts = sum((o.counts for o in tasks.outputs if o.stage == TaskStage.SETTLE), Counts())
+    assert (counts.operations, counts.replaced) == (3, 1)
+    (checked,) = [o for o in tasks.outputs if o.stage == TaskStage.CHECK]
+    assert checked.rejected == {("query", "inverted rectangle"): 1}
+
+
+def test_operations_may_be_repeated_but_must_make_sense(tasks: Tasks) -> None:
     tasks.apply(
         register(1, 0.0, 0.0, 1.0, 1.0),
+        register(1, 2.0, 2.0, 3.0, 3.0),
         register(2, 3.0, 3.0, 1.0, 1.0),
         {"op": "unregister", "id": 9},
         {"op": "rename", "id": 1},
+        {**register(4, 5.0, 5.0, 6.0, 6.0), "op": "update"},
     )
-    rejected = {}
-    for output in tasks.outputs:
-        rejected |= output.rejected
-    assert rejected == {
+    (output,) = tasks.outputs
+    assert output.rejected == {
         ("query", "inverted rectangle"): 1,
-        ("query", "unknown id"): 1,
         ("query", "unknown operation"): 1,
     }
-    assert sum(o.counts.operations for o in tasks.outputs) == 1
+    counts = output.counts
+    assert (counts.operations, counts.replaced, counts.ignored) == (3, 1, 1)
+    assert tasks.match((1, 0.5, 0.5), (2, 2.5, 2.5), (3, 5.5, 5.5)) == {2: [1], 3: [4]}
+
+
+def test_prices_count_the_queries_of_each_cell(tasks: Tasks) -> None:
+    rng = random.Random(7)
+    boxes = {number: random_box(rng) for number in range(30)}
+    tasks.load(*(register(number, *b) for number, b in boxes.items()))
+    changed_in_batches(tasks, boxes, rng)
+    for _ in range(2):
+        raster = BatchContext(tasks.input).price_raster
+        wanted = np.zeros((8, 8), int)
+        for x1, y1, x2, y2 in boxes.values():
+            wanted[int(y1) : min(7, int(y2)) + 1, int(x1) : min(7, int(x2)) + 1] += 1
+        assert raster.factor == 1
+        assert raster.counts.tolist() == wanted.tolist()
+        tasks.compact()
 
 
 def test_an_application_decides_about_pairs(tmp_path: Path) -> None:
@@ -182,6 +238,50 @@ def test_state_is_collected_at_home_and_told_when_its_window_closes(tmp_path: Pa
     assert [row["count"] for row in told] == [8]
 
 
+def counted(tasks: Tasks, *points: tuple) -> None:
+    """Run a batch with points and advance the state."""
+    executed: list[pa.RecordBatch] = []
+    for rows in shuffled(tasks.route(points_table(*points)), RowKind.POINTS).values():
+        executed += tasks.run(execute_task, rows)
+    for rows in shuffled(packed_columns(executed), RowKind.PARTIAL_STATE).values():
+        tasks.run(state_task, rows)
+
+
+def told_at(tasks: Tasks, watermark: int) -> dict[int, int]:
+    """Return the counts of the queries whose window has closed."""
+    tasks.input = replace(tasks.input, epoch=replace(tasks.input.epoch, watermark=watermark))
+    return {
+        row["query_id"]: row["count"]
+        for executor in range(2)
+        for batch in tasks.run(state_task, [packed([(RowKind.PARTIAL_STATE, executor, None)])])
+        for row in batch.to_pylist()
+    }
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_state_of_a_query_that_changed_is_dropped(tmp_path: Path, compacted: bool) -> None:
+    tasks = Tasks(tmp_path, application=Aggregates())
+    details = b'{"aggregate": "count", "window": "1 s"}'
+    everywhere = {"details": details}
+    tasks.load(*(register(n, 0.0, 0.0, 8.0, 8.0, **everywhere) for n in (1, 2, 3, 4)))
+    tasks.commit()
+    counted(tasks, *((i, 1.0, 1.0, 100 * i) for i in range(5)))
+    tasks.commit(700)
+    tasks.apply(
+        {**register(2, 0.0, 0.0, 8.0, 8.0, **everywhere), "op": "update"},
+        {"op": "unregister", "id": 3},
+    )
+    if compacted:
+        tasks.compact()
+    counted(tasks, (7, 1.0, 1.0, 100), (8, 7.0, 7.0, 200))
+    tasks.commit(700)
+    tasks.apply({"op": "unregister", "id": 4})
+    if compacted:
+        tasks.compact()
+    tasks.commit(700)
+    assert told_at(tasks, 2_000_000) == {1: 7, 2: 2}
+
+
 def packed_columns(executed: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Return the packed rows among those of the execute tasks."""
     table = pa.Table.from_batches(executed)
@@ -198,12 +298,11 @@ def test_snapshot_queries_see_the_batches_before(tmp_path: Path) -> None:
     points = [(i, i + 0.5, i + 0.5, 1000 * i) for i in range(8)]
     tasks.match(*points)
     tasks.commit(7000)
-    asked = operations_table(
+    routed = tasks.apply(
         {"op": "range", "id": 1, "min_x": 0.0, "min_y": 0.0, "max_x": 5.0, "max_y": 5.0},
         {"op": "count", "id": 2, "min_x": 0.0, "min_y": 0.0, "max_x": 8.0, "max_y": 8.0},
         {**register(3, 0.0, 0.0, 8.0, 8.0), "op": "count", "since": 2000, "until": 3000},
     )
-    routed = tasks.route(operations=asked)
     tasks.input = replace(tasks.input, window_start=-1_000_000)
     rows = []
     for some in shuffled(routed, RowKind.SNAPSHOT).values():

@@ -1,9 +1,10 @@
 """A batch, from its rows to its sinks: the way of the data on one page.
 
-    points                -> match -> sink                where all executors share one host
-    points and operations -> route -> execute -> sink
-                                      execute -> state -> summaries' sink
-    snapshot queries      -> route -> answer  -> answers' sink
+    operations       -> driver (-> compact)
+    snapshot queries -> driver -> answer  -> answers' sink
+    points           -> match -> sink                where all executors share one host
+    points           -> route -> execute -> sink
+                                 execute -> state -> summaries' sink
 
 Runs on the driver, once a batch; after a failure a batch runs again, with the same input, and gives
 the same. What each stage does to its rows is in ``spark/tasks``.
@@ -29,23 +30,31 @@ from sparkswarm.observe.progress import Counts, Loan, Progress
 from sparkswarm.policies import TaskWork
 from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.columns import OPERATIONS
 from sparkswarm.spark.driver.layout import StreamLayout, packed_state
+from sparkswarm.spark.driver.operations import read_operations
 from sparkswarm.spark.session import temporary_settings
 from sparkswarm.spark.sinks import Sinks, reads_everything
 from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import OutputKind, TaskOutput, TaskStage
 from sparkswarm.spark.tasks.agents import agents_task
 from sparkswarm.spark.tasks.answers import answer_task, window_edge_task
+from sparkswarm.spark.tasks.bases import (
+    check_task,
+    compact_task,
+    manifest_with_bases,
+    settle_task,
+    write_task,
+)
 from sparkswarm.spark.tasks.blocks import blocks_after
-from sparkswarm.spark.tasks.context import TaskFunction, arrow_task
+from sparkswarm.spark.tasks.context import BatchContext, TaskFunction, arrow_task
 from sparkswarm.spark.tasks.direct import match_task
 from sparkswarm.spark.tasks.execute import execute_task
-from sparkswarm.spark.tasks.operations import settle_task, write_task
-from sparkswarm.spark.tasks.packing import PACKED_DDL, RowKind
+from sparkswarm.spark.tasks.operations import apply_operations
+from sparkswarm.spark.tasks.packing import PACKED_DDL, PackedRows, RowKind
 from sparkswarm.spark.tasks.route import route_task
 from sparkswarm.spark.tasks.state import state_task
-from sparkswarm.store.manifest import Manifest, SegmentFiles, SegmentRef, StateRef
+from sparkswarm.store.deltas import is_compaction_due
+from sparkswarm.store.manifest import Manifest
 from sparkswarm.window.windows import TimeWeights, exact_start
 
 NOT_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
@@ -57,6 +66,10 @@ class OutputCollector:
 
     def __init__(self, context: SparkContext) -> None:
         self.accumulator: Accumulator[list[TaskOutput]] = context.accumulator([], _Appended())
+
+    def add(self, output: TaskOutput) -> None:
+        """Add what the driver itself did."""
+        self.accumulator.add([output])
 
     def peek(self, batch: int, *stages: TaskStage) -> list[TaskOutput]:
         """Return the outputs of a batch so far, of some stages or of all."""
@@ -79,6 +92,18 @@ class _Appended(AccumulatorParam[list[TaskOutput]]):
     ) -> list[TaskOutput]:
         value1.extend(value2)
         return value1
+
+
+class DriverContext:
+    """The context of the work that the driver does itself, with the files that it has opened."""
+
+    def __init__(self) -> None:
+        self._last: BatchContext | None = None
+
+    def open(self, task_input: TaskInput) -> BatchContext:
+        """Return the context for the input of a batch."""
+        self._last = BatchContext(task_input, self._last)
+        return self._last
 
 
 class StageTimer:
@@ -121,12 +146,21 @@ class Stages:
         """Return the batch packed, what has the same target together."""
         return self.map(rows, route_task, PACKED_DDL).repartitionById(targets, F.col("target"))
 
-    def apply(self, routed: DataFrame) -> None:
-        """Store the batch's operations; the outputs name the files."""
-        operations = routed.where(F.col("kind") == int(RowKind.OPERATIONS))
-        changes = self.map(operations, settle_task, PACKED_DDL)
-        changes = changes.repartitionById(self.input.epoch.plan.executors, F.col("target"))
-        self.map(changes, write_task, "done BOOLEAN").collect()
+    def load(self, queries: DataFrame) -> None:
+        """Store the queries of a bulk load; the outputs name the files."""
+        executors = self.input.epoch.plan.executors
+        by_id = self.map(queries, check_task, PACKED_DDL)
+        by_id = by_id.repartitionById(executors, F.col("target"))
+        by_place = self.map(by_id, settle_task, PACKED_DDL)
+        by_place = by_place.repartitionById(executors, F.col("target"))
+        with temporary_settings(queries.sparkSession, NOT_ADAPTIVE):
+            self.map(by_place, write_task, "done BOOLEAN").collect()
+
+    def compact(self, spark: SparkSession) -> None:
+        """Store the queries of all partitions anew; the outputs name the files."""
+        executors = self.input.epoch.plan.executors
+        numbers = spark.range(0, executors, 1, executors)
+        self.map(numbers, compact_task, "done BOOLEAN").collect()
 
     def answer(self, packed: DataFrame, schema: StructType) -> DataFrame:
         """Return the answers to packed snapshot queries."""
@@ -168,17 +202,26 @@ def write_nowhere(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
+def load_queries(
+    queries: DataFrame, task_input: TaskInput, collector: OutputCollector, context: DriverContext
+) -> TaskInput:
+    """Store the queries of a bulk load, which come as operations; return the input after it."""
+    Stages(task_input, collector).load(queries)
+    return _with_bases(task_input, collector, context)
+
+
 def run_batch(
     rows: DataFrame,
     task_input: TaskInput,
-    layout: StreamLayout,
-    sinks: Sinks | None,
     collector: OutputCollector,
+    context: DriverContext,
+    layout: StreamLayout,
+    sinks: Sinks,
     timer: StageTimer,
     *,
     direct: bool,
 ) -> TaskInput:
-    """Run a batch, its results in the sinks; without sinks it has operations alone.
+    """Run a batch, its results in the sinks.
 
     With ``direct``, the tasks that read points match them.
 
@@ -186,39 +229,66 @@ def run_batch(
     -------
     The input with which points were matched: its manifest includes the batch's operations.
     """
-    spark, epoch = rows.sparkSession, task_input.epoch
-    stages = Stages(task_input, collector)
-    executors = epoch.plan.executors
-    if sinks is not None and direct:
-        applied = task_input
-        if layout.has_operations:
-            operations = rows.where(F.col(OPERATIONS).isNotNull())
-            with temporary_settings(spark, NOT_ADAPTIVE):
-                stages.apply(stages.route(operations, max(executors, len(epoch.manifest.ledger))))
-            applied = with_operations(task_input, collector.peek(epoch.batch))
-            timer.mark("operations")
-        match_points(rows, stages.with_input(applied), layout, sinks, timer)
-        return applied
-    if not layout.has_operations and sinks is not None:
-        execute_points(stages.route(rows, executors), stages, layout, sinks, timer)
-        return task_input
-    # Read once, used twice. A target is an executor, a bucket of the ledger, or both.
-    routed = stages.route(rows, max(executors, len(epoch.manifest.ledger))).persist()
-    try:
-        with temporary_settings(spark, NOT_ADAPTIVE):
-            stages.apply(routed)
-        applied = with_operations(task_input, collector.peek(epoch.batch))
+    spark = rows.sparkSession
+    if task_input.epoch.manifest.is_of_format_2:
+        task_input = compact(spark, task_input, collector, context)
+    if layout.has_operations:
+        task_input, snapshots = store_operations(rows, task_input, layout, collector, context)
         timer.mark("operations")
-        if sinks is not None:
-            asked = sum(o.counts.snapshot_queries for o in collector.peek(epoch.batch))
-            if sinks.answers and layout.answers and asked:
-                sinks.answers(answer_frame(spark, routed, stages, layout.answers), epoch.batch)
-            timer.mark("answers")
-            points = routed.where(F.col("kind") == int(RowKind.POINTS))
-            execute_points(points, stages.with_input(applied), layout, sinks, timer)
-    finally:
-        routed.unpersist()
-    return applied
+        if snapshots and sinks.answers and layout.answers:
+            packed = packed_frame(spark, snapshots, task_input.epoch.plan.executors)
+            answers = answer_frame(spark, packed, Stages(task_input, collector), layout.answers)
+            sinks.answers(answers, task_input.epoch.batch)
+        timer.mark("answers")
+    stages = Stages(task_input, collector)
+    if direct:
+        match_points(rows, stages, layout, sinks, timer)
+    else:
+        routed = stages.route(rows, task_input.epoch.plan.executors)
+        execute_points(routed, stages, layout, sinks, timer)
+    return task_input
+
+
+def store_operations(
+    rows: DataFrame,
+    task_input: TaskInput,
+    layout: StreamLayout,
+    collector: OutputCollector,
+    context: DriverContext,
+) -> tuple[TaskInput, list[PackedRows]]:
+    """Store the operations of a batch; return the input after them, and snapshot queries."""
+    operations = read_operations(rows, layout.has_details)
+    if operations is None:
+        return task_input, []
+    applied = apply_operations(context.open(task_input), operations)
+    collector.add(applied.output)
+    task_input = applied.input
+    if is_compaction_due(task_input.epoch.manifest):
+        task_input = compact(rows.sparkSession, task_input, collector, context)
+    return task_input, applied.snapshots
+
+
+def compact(
+    spark: SparkSession, task_input: TaskInput, collector: OutputCollector, context: DriverContext
+) -> TaskInput:
+    """Write the queries of all partitions anew; return the input with their manifest."""
+    Stages(task_input, collector).compact(spark)
+    return _with_bases(task_input, collector, context)
+
+
+def _with_bases(
+    task_input: TaskInput, collector: OutputCollector, context: DriverContext
+) -> TaskInput:
+    outputs = collector.peek(task_input.epoch.batch, TaskStage.BASES)
+    manifest = manifest_with_bases(context.open(task_input), outputs)
+    return replace(task_input, epoch=replace(task_input.epoch, manifest=manifest))
+
+
+def packed_frame(spark: SparkSession, rows: Sequence[PackedRows], executors: int) -> DataFrame:
+    """Return packed rows of the driver, those of an executor together."""
+    plain = [(int(kind), target, content) for kind, target, content in rows]
+    frame = spark.createDataFrame(plain, PACKED_DDL)
+    return frame.repartitionById(executors, F.col("target"))
 
 
 def match_points(
@@ -304,29 +374,6 @@ def window_start(spark: SparkSession, stages: Stages) -> int:
 
 
 # -- what the driver makes of the outputs ------------------------------------------------------
-
-
-def with_operations(task_input: TaskInput, outputs: Sequence[TaskOutput]) -> TaskInput:
-    """Return the input with a manifest that includes the batch's operations."""
-    written = [output.written for output in outputs]
-    ledger: dict[int, SegmentFiles] = {}
-    segments: dict[int, SegmentRef] = {}
-    states: dict[int, tuple[StateRef, ...]] = {}
-    for one in written:
-        ledger |= one.ledger
-        segments |= one.segments
-        states |= one.states
-    if not ledger:
-        return task_input
-    manifest = task_input.epoch.manifest.with_segments(segments, ledger, states)
-    return replace(
-        task_input,
-        epoch=replace(task_input.epoch, manifest=manifest),
-        query_changes=(
-            *task_input.query_changes,
-            *(ref for one in written for ref in one.query_changes),
-        ),
-    )
 
 
 def manifest_after(

@@ -6,13 +6,12 @@ points and operations, and works out the schemas of results and answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arrow_type
@@ -43,12 +42,14 @@ from sparkswarm.spark.columns import (
     QueryColumns,
 )
 from sparkswarm.spark.task_output import PACKED_PREFIX, AnswerSchema, OutputSchema
-from sparkswarm.spark.tasks.operations import pack_operations
 from sparkswarm.spark.tasks.packing import PACKED_SCHEMA
 from sparkswarm.store.queries import DETAILS, ID, OPERATION_COLUMNS, PLAIN_NAMES, TIME, X, Y
 from sparkswarm.window.windows import Window
 
 ResultShape = Literal["points", "pairs"]
+
+LINE_OPTIONS = {"escape": '"', "ignoreLeadingWhiteSpace": "false"}
+"""How operations become lines: CSV as everybody reads it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,11 @@ class StreamLayout:
     def stateful(self) -> Stateful | None:
         """The application, if it keeps state."""
         return self.application.stateful if self.application else None
+
+    @property
+    def has_details(self) -> bool:
+        """Whether the application stores columns of its own with a query."""
+        return self.application is not None and len(self.application.query_schema) > 0
 
     def output_schema(self, results: bool) -> OutputSchema:
         """Return the columns of the rows that the tasks of an executor return."""
@@ -325,29 +331,28 @@ def select_operations(
             if name in schema.names
         }
         packed = F.to_json(F.struct(*(value.alias(name) for name, value in there.items())))
-        named.append((packed if there else F.lit(None)).cast("binary").alias(DETAILS))
+        named.append((packed if there else F.lit(None)).cast("string").alias(DETAILS))
     return queries.select(*named)
 
 
 def union_stream(points: DataFrame | None, operations: DataFrame | None) -> DataFrame:
-    """Return one stream of both; a row is a point, or many operations packed into one value.
+    """Return one stream of both; a row is a point, or an operation as a line of text.
 
     Only one stream has one order: Spark then says which operations and which points belong to a
-    batch, and says the same when the batch runs again.
+    batch, and says the same when the batch runs again. Operations come last, behind a node that
+    counts them: it keeps their branch of the union apart, even where it is empty, so that a batch
+    can read it without the points (:func:`~sparkswarm.spark.driver.operations.read_operations`).
     """
     if operations is None:
         if points is None:
             raise InputError("there is neither a stream of points nor one of queries")
         return points
-    packed = operations.mapInArrow(_pack_operations, f"{OPERATIONS} BINARY")
+    line = F.concat(F.to_csv(F.struct(*operations.columns), LINE_OPTIONS), F.lit("\n"))
+    lines = operations.select(line.alias(OPERATIONS))
     if points is None:
-        return packed
-    return points.unionByName(packed, allowMissingColumns=True)
-
-
-def _pack_operations(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    context = TaskContext.get()
-    yield from pack_operations(context.partitionId() if context else 0, batches)
+        return lines
+    lines = lines.observe(OPERATIONS.strip("_"), F.count(F.lit(1)).alias("rows"))
+    return points.unionByName(lines, allowMissingColumns=True)
 
 
 def column_of(frame: DataFrame, name: str) -> Column:

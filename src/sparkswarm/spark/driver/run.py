@@ -36,15 +36,17 @@ from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.columns import QueryColumns
 from sparkswarm.spark.driver.batch import (
+    DriverContext,
     OutputCollector,
     Stages,
     StageTimer,
+    load_queries,
     manifest_after,
     matching_outputs,
     progress_of,
     run_batch,
 )
-from sparkswarm.spark.driver.layout import StreamLayout, select_operations, union_stream
+from sparkswarm.spark.driver.layout import StreamLayout, select_operations
 from sparkswarm.spark.driver.task_times import TaskTimes
 from sparkswarm.spark.session import executor_hosts
 from sparkswarm.spark.sinks import ParquetSink, Sink, Sinks
@@ -104,13 +106,10 @@ class RunLoop:
         self.epochs = Epochs(files, config.replayable_batches)
         application = layout.application
         self._query_columns = dict(application.application.query_columns) if application else {}
-        # The ledger keeps its number of buckets, whatever happens to executors.
-        self._buckets: int = self.epochs.run_fact("buckets") or config.executors
         self.epochs.check_run(
             {
                 "bounds": list(map(float, config.bounds)),
                 "grid": list(config.grid),
-                "buckets": self._buckets,
                 "query_columns": self._query_columns,
                 # Stored state depends on it.
                 "state": str(layout.stateful.summary_schema) if layout.stateful else None,
@@ -123,6 +122,7 @@ class RunLoop:
         self._committed_plan: Plan | None = None
         self._last: Commit | None = None
         self.collector = OutputCollector(spark.sparkContext)
+        self._context = DriverContext()
         self.totals = Totals()
         self.decisions: deque[Decision] = deque(maxlen=REMEMBERED_DECISIONS)
         self._new_decisions: list[Decision] = []
@@ -180,12 +180,12 @@ class RunLoop:
                 raise InputError("preload is a stream; give it as queries, or read it statically")
             else:
                 operations = select_operations(preload, columns, True, self._query_columns)
-                self.on_batch(union_stream(None, operations), INITIAL, None, quarantine)
+                self.on_batch(operations, INITIAL, None, quarantine)
 
     def on_batch(
         self, rows: DataFrame, number: int, sinks: Sinks | None, quarantine: Sink | None
     ) -> None:
-        """Run one batch to its commit; without sinks it has operations alone."""
+        """Run one batch to its commit; without sinks the rows are queries of a bulk load."""
         with self.batch_lock:
             if self.stop_requested:
                 # To return would let Spark count a batch that never ran.
@@ -197,9 +197,12 @@ class RunLoop:
             task_input = self._with_result_files(task_input, sinks)
             self.files.delete(self.files.list(folder_of(number)))
             timer.mark("plan")
-            task_input = run_batch(
-                rows, task_input, self.layout, sinks, self.collector, timer, direct=direct
-            )
+            given = task_input, self.collector, self._context
+            if sinks is None:
+                task_input = load_queries(rows, *given)
+                timer.mark("operations")
+            else:
+                task_input = run_batch(rows, *given, self.layout, sinks, timer, direct=direct)
             work = self._observe(self.collector.peek(number))
             if direct:
                 self._run_agents(task_input, timer)
@@ -248,7 +251,7 @@ class RunLoop:
         """Return what a run without queries begins with."""
         config = self.config
         plan = self._policy.first_plan(config.make_grid(), config.executors, self._history)
-        manifest = Manifest.initial(plan.partitions, self._buckets)
+        manifest = Manifest.initial(plan.partitions)
         return Commit(batch=INITIAL, plan=plan, manifest=manifest)
 
     def _resume(self, plan: Plan) -> None:
@@ -378,7 +381,7 @@ class RunLoop:
             config=self.config,
             epoch=epoch,
             attempt=uuid.uuid4().hex[:8],
-            control=None if direct else self._control(),
+            control=None if direct or sinks is None else self._control(),
             collect_statistics=self._controller is not None,
             query_changes=tuple(self._query_changes),
             lending=self._controller.lending_prices if self._controller and not direct else None,

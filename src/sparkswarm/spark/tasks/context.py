@@ -30,11 +30,15 @@ from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import TaskOutput
 from sparkswarm.spark.tasks.packing import ArrowTask
 from sparkswarm.store.blocks import Block
+from sparkswarm.store.cache import OpenDelta, QueryCache
+from sparkswarm.store.compaction import base_queries, delta_queries
+from sparkswarm.store.deltas import changed_after
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
-from sparkswarm.store.manifest import BlockRef
+from sparkswarm.store.manifest import BlockRef, StateRef
 from sparkswarm.store.prices import PriceRaster
-from sparkswarm.store.segments import Segment, SegmentCache, live_queries
+from sparkswarm.store.queries import Queries
+from sparkswarm.store.segments import Base, Segment
 
 TaskFunction = Callable[["BatchContext", Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """The work of a task: rows in, rows out."""
@@ -91,19 +95,16 @@ class BatchContext:
             if previous and same_run and previous.plan == self.plan
             else GlobalIndex(self.plan)
         )
-        self._segments = SegmentCache(task_input.files)
+        self.queries = QueryCache(task_input.files)
         self.computed: dict[str, Any] = {}
         self._tables: dict[FileRef, pa.Buffer] = {}
         self._blocks: dict[tuple[FileRef, int], Block] = {}
         if previous and same_run:
             named = task_input.epoch.manifest.files()
-            self._segments = previous._segments
-            self._segments.retain(named)
-            same = previous.epoch.manifest.partitions == task_input.epoch.manifest.partitions
-            if same and "price_raster" in previous.computed:
-                self.computed["price_raster"] = previous.price_raster
+            self.queries = previous.queries
+            self.queries.retain(named)
             if previous.input.application != task_input.application:
-                self._segments.drop_built()
+                self.queries.drop_built()
             self._tables = {ref: kept for ref, kept in previous._tables.items() if ref in named}
             self._blocks = {key: kept for key, kept in previous._blocks.items() if key[0] in named}
 
@@ -150,35 +151,40 @@ class BatchContext:
     # -- queries ---------------------------------------------------------------------------
 
     def segments(self, partition_id: int) -> list[Segment]:
-        """Return the segments of a partition."""
-        return list(map(self._segments.open, self.epoch.manifest.partitions[partition_id]))
+        """Return the segments of a partition: what was stored before the deltas."""
+        manifest = self.epoch.manifest
+        refs = manifest.partitions[partition_id]
+        return [self.queries.segment(ref, manifest, self.grid) for ref in refs]
 
-    def removed(self, partition_id: int, number: int) -> npt.NDArray[np.uint8]:
-        """Return which queries of a segment's base its delta removed."""
-        return self._segments.removed(self.epoch.manifest.partitions[partition_id][number])
+    def base_ref(self, partition_id: int, number: int) -> FileRef | None:
+        """Return the file with the base of a segment."""
+        return self.epoch.manifest.partitions[partition_id][number].base
 
-    def built(
-        self, application: BoundApplication, partition_id: int, number: int
-    ) -> tuple[Any, Any]:
-        """Return what an application built of a segment's base and of its delta."""
-        ref = self.epoch.manifest.partitions[partition_id][number]
-        return self._segments.built(ref, lambda queries: application.build(queries, self.grid))
+    @shared_property
+    def deltas(self) -> list[OpenDelta]:
+        """What operations changed since, for all partitions, oldest first."""
+        return self.queries.deltas(self.epoch.manifest)
+
+    def built(self, application: BoundApplication, ref: FileRef | None, stored: Base) -> Any:
+        """Return what an application built of the queries of a base or a delta."""
+        return self.queries.built(
+            ref, stored, lambda queries: application.build(queries, self.grid)
+        )
 
     def queries_in(self, cells: CellRect) -> QueryCells:
         """Return the queries in some cells, clipped to them."""
-        segments = [
-            Segment(segment.cells.intersection(cells), segment.base, segment.delta)
-            for partition in self.index.overlap(cells)
-            for segment in self.segments(partition.id)
-            if segment.cells.overlaps(cells)
+        manifest, over = self.epoch.manifest, [p.id for p in self.index.overlap(cells)]
+        parts = [
+            base_queries(manifest, self.queries, over, cells, self.grid),
+            delta_queries(manifest, self.queries, cells, self.grid),
         ]
-        return live_queries(segments, self.grid).cells(self.grid).clipped(cells)
+        queries = Queries.concat([part.without_attributes() for part in parts])
+        return queries.cells(self.grid).clipped(cells)
 
     @shared_property
     def price_raster(self) -> PriceRaster:
-        """The number of queries in each cell."""
-        queries = self.queries_in(self.grid.cells)
-        return PriceRaster.empty(self.grid).corrected([np.column_stack(queries[:4])])
+        """The number of queries that overlap each cell of a raster."""
+        return self.queries.prices(self.epoch.manifest, self.grid)
 
     # -- state and blocks ------------------------------------------------------------------
 
@@ -207,16 +213,26 @@ class BatchContext:
 
     def states(self, partition_id: int) -> list[pa.Table]:
         """Return the state of the queries at home in a partition."""
-        return [
-            table.filter(self.rows_at_home(table, state.cells))
-            for state in self.epoch.manifest.states.get(partition_id, ())
-            for table in [table_from_bytes(self._content(state.file), state.offset)]
-        ]
+        tables = []
+        for ref in self.epoch.manifest.states.get(partition_id, ()):
+            table = self.stored_state(ref)
+            counts = self.rows_at_home(table, ref.cells) & ~self.rows_changed(table, ref)
+            tables.append(table.filter(pa.array(counts)))
+        return tables
 
-    def rows_at_home(self, state: pa.Table, cells: CellRect) -> pa.BooleanArray:
+    def stored_state(self, ref: StateRef) -> pa.Table:
+        """Return a table of state as it was written."""
+        return table_from_bytes(self._content(ref.file), ref.offset)
+
+    def rows_changed(self, state: pa.Table, ref: StateRef) -> npt.NDArray[np.bool_]:
+        """Return which rows of state are of queries that changed after it was written."""
+        deltas = [one.delta for one in self.deltas]
+        return changed_after(state.column("id").to_numpy(), ref.batch, deltas)
+
+    def rows_at_home(self, state: pa.Table, cells: CellRect) -> npt.NDArray[np.bool_]:
         """Return which rows of state are of queries at home in some cells."""
         row, column = np.divmod(state.column("home").to_numpy(), self.grid.columns)
-        return pa.array(cells.contains_cells(column, row))
+        return cells.contains_cells(column, row)
 
     def home_partitions(self, home: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the partitions of home cells."""

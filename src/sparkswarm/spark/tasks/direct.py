@@ -18,7 +18,7 @@ from sparkswarm.observe.progress import Counts
 from sparkswarm.spark.columns import INPUT_PARTITION
 from sparkswarm.spark.task_output import TaskOutput, TaskStage
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Matcher
-from sparkswarm.spark.tasks.points import coordinates, rejected_points, row_chunks, separated
+from sparkswarm.spark.tasks.points import coordinates, points_of, rejected_points, row_chunks
 from sparkswarm.spark.tasks.results import ResultOutput
 from sparkswarm.spark.tasks.tally import TaskTally
 from sparkswarm.store.quarantine import Quarantine
@@ -32,7 +32,7 @@ def match_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
     """Check the points of an input partition and match them."""
     work: DirectWork | None = None
     for chunk in row_chunks(batches, CHUNK_ROWS):
-        _, points = separated(chunk)
+        points = points_of(chunk)
         if points.num_rows:
             if work is None:
                 work = DirectWork(ctx, points.column(INPUT_PARTITION)[0].as_py())

@@ -18,14 +18,16 @@ import pyarrow as pa
 
 from sparkswarm.apps.application import Pairs
 from sparkswarm.apps.bound import BoundApplication
-from sparkswarm.compiled import IntArray, LongArray, compiled
+from sparkswarm.compiled import ByteArray, IntArray, LongArray, compiled
 from sparkswarm.index.layout import readonly
-from sparkswarm.index.match import ChosenPoints, add_bounds, match_both, sort_rows
+from sparkswarm.index.match import ChosenPoints, add_bounds, match_index, sort_rows
 from sparkswarm.protocol.global_index import RoutedPoints
 from sparkswarm.spark.task_output import OutputSchema
 from sparkswarm.spark.tasks.packing import group_rows
+from sparkswarm.store.cache import OpenDelta
+from sparkswarm.store.files import FileRef
 from sparkswarm.store.queries import ID, TIME, X, Y
-from sparkswarm.store.segments import Segment
+from sparkswarm.store.segments import Base, Segment
 
 if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
@@ -65,7 +67,17 @@ class LotPart(NamedTuple):
     low: int
     high: int
     positions: IntArray
-    """Positions of the matching queries in the segment, point after point."""
+    """Positions of the matching queries in the segment's base, point after point."""
+
+
+class DeltaMatches(NamedTuple):
+    """The queries of one delta that the points of a lot match."""
+
+    delta: OpenDelta
+    counts: IntArray
+    """For each point of the lot."""
+    positions: IntArray
+    """Point after point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +96,8 @@ class Lot:
         For each point, the number of matches and of queries that it was compared with.
     parts
         The lot by segment, in the order of ``rows``.
+    deltas
+        Matches in deltas, which are for all segments together; those without any are left out.
     """
 
     points: pa.Table
@@ -93,6 +107,7 @@ class Lot:
     counts: IntArray
     checks: IntArray
     parts: list[LotPart]
+    deltas: list[DeltaMatches]
 
     def results(self, schema: OutputSchema) -> pa.RecordBatch:
         """Return a row for each point that has matches."""
@@ -100,13 +115,29 @@ class Lot:
         matched = self.points.select([ID, *schema.include]).take(pa.array(self.rows[some]))
         offsets = np.zeros(matched.num_rows + 1, np.int32)
         np.cumsum(self.counts[some], out=offsets[1:])
-        ids = np.empty(offsets[-1], np.int64)
-        start = 0
-        for part in self.parts:
-            part.segment.ids_at(part.positions, ids[start : start + len(part.positions)])
-            start += len(part.positions)
+        ids = self._ids(int(offsets[-1]))
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids))
         return schema.result_rows([*(c.combine_chunks() for c in matched.columns), lists])
+
+    def _ids(self, number: int) -> LongArray:
+        """Return the ids of the matching queries, point after point."""
+        ids = np.empty(number, np.int64)
+        start = 0
+        for part in self.parts:
+            stop = start + len(part.positions)
+            take_ids(part.segment.base.index.ids, part.positions, ids[start:stop])
+            start = stop
+        if not self.deltas:
+            return ids
+        counts = np.empty((1 + len(self.deltas), len(self.rows)), np.int32)
+        counts[0] = self.counts
+        for i, found in enumerate(self.deltas):
+            counts[i + 1] = found.counts
+            counts[0] -= found.counts
+            stop = start + len(found.positions)
+            take_ids(found.delta.delta.added.index.ids, found.positions, ids[start:stop])
+            start = stop
+        return interleave(ids, counts)
 
 
 class PointView:
@@ -172,13 +203,13 @@ class Matcher:
             rows, index = order[run.low : run.high], run.segment.base.index
             sort_rows(chunk.x, chunk.y, rows, index)
             add_bounds(chunk.x, chunk.y, rows, index, bounds[run.low : run.high])
-            delta = run.segment.delta.index
-            if len(delta.ids):
-                add_bounds(chunk.x, chunk.y, rows, delta, bounds[run.low : run.high])
+        deltas = [one for one in ctx.deltas if len(one.delta.added.index.ids)]
+        for one in deltas:
+            add_bounds(chunk.x, chunk.y, order, one.delta.added.index, bounds)
         application = ctx.input.application
         view = PointView(application, chunk.points, order) if application else None
         for low, high in lots(bounds, LOT_MATCHES):
-            yield self._match_lot(chunk, order, bounds, runs, low, high, view)
+            yield self._match_lot(chunk, order, bounds, runs, deltas, low, high, view)
 
     def _runs(
         self, partition_id: int, routed: RoutedPoints, order: LongArray, low: int, high: int
@@ -206,6 +237,7 @@ class Matcher:
         order: LongArray,
         bounds: LongArray,
         runs: list[SegmentRun],
+        deltas: list[OpenDelta],
         low: int,
         high: int,
         view: PointView | None,
@@ -217,14 +249,26 @@ class Matcher:
             first, stop = max(run.low, low), min(run.high, high)
             if first < stop:
                 here = slice(first - low, stop - low)
-                here_view = view.between(first, stop) if view else None
-                most = int(bounds[first:stop].sum())
-                counts[here], positions = self._match_run(
-                    chunk, order[first:stop], run, checks[here], most, here_view
+                segment = run.segment
+                ref = self._ctx.base_ref(run.partition_id, run.number)
+                counts[here], positions = self._match_file(
+                    self._chosen(chunk, order[first:stop]),
+                    *(ref, segment.base, segment.removed, checks[here]),
+                    int(bounds[first:stop].sum()),
+                    view.between(first, stop) if view else None,
                 )
-                parts.append(
-                    LotPart(run.partition_id, run.segment, here.start, here.stop, positions)
-                )
+                parts.append(LotPart(run.partition_id, segment, here.start, here.stop, positions))
+        found = []
+        for one in deltas:
+            new_counts, positions = self._match_file(
+                self._chosen(chunk, rows),
+                *(one.ref, one.delta.added, one.removed, checks),
+                int(bounds[low:high].sum()),
+                view.between(low, high) if view else None,
+            )
+            if len(positions):
+                counts += new_counts
+                found.append(DeltaMatches(one, new_counts, positions))
         return Lot(
             points=chunk.points,
             rows=rows,
@@ -233,44 +277,41 @@ class Matcher:
             counts=counts,
             checks=checks,
             parts=parts,
+            deltas=found,
         )
 
-    def _match_run(
+    def _chosen(self, chunk: PointChunk, rows: LongArray) -> ChosenPoints:
+        return ChosenPoints(chunk.x, chunk.y, chunk.time, self._ctx.epoch.clock, rows)
+
+    def _match_file(
         self,
-        chunk: PointChunk,
-        rows: LongArray,
-        run: SegmentRun,
+        chosen: ChosenPoints,
+        ref: FileRef | None,
+        stored: Base,
+        removed: ByteArray,
         checks: IntArray,
         most: int,
         points: pa.Table | None,
     ) -> tuple[IntArray, IntArray]:
-        """Match points of one segment; return counts and positions. The application decides."""
-        ctx, segment = self._ctx, run.segment
-        chosen = ChosenPoints(chunk.x, chunk.y, chunk.time, ctx.epoch.clock, rows)
-        removed = ctx.removed(run.partition_id, run.number)
-        base, delta = segment.base.index, segment.delta.index
-        counts, positions = match_both(chosen, base, removed, delta, checks, most)
-        application = ctx.input.application
+        """Match points with the queries of one file; return counts and positions.
+
+        The application decides which count; ``points`` are the chosen ones as it sees them.
+        """
+        counts, positions = match_index(chosen, stored.index, removed, checks, most)
+        application = self._ctx.input.application
         if application is None or points is None or not len(positions):
             return counts, positions
-        built = ctx.built(application, run.partition_id, run.number)
-        border = len(base.ids)
-        stateful = application.stateful
-        keep = np.ones(len(positions), dtype=bool)
-        pair = np.repeat(np.arange(len(rows)), counts)
-        for made, first, here in zip(
-            built, (0, border), (positions < border, positions >= border), strict=True
-        ):
-            if made is not None and here.any():
-                queries = np.subtract(positions[here], first, dtype=np.int64)
-                pairs = Pairs(pair[here], queries)
-                matches = application.match(made, points, pairs)
-                if stateful:
-                    collected = matches & stateful.collects(made)[pairs.queries]
-                    self._collect(application, made, points, pairs, collected)
-                    matches &= ~collected
-                keep[here] = matches
-        kept = np.bincount(pair[keep], minlength=len(rows)).astype(np.int32)
+        built = self._ctx.built(application, ref, stored)
+        if built is None:
+            return counts, positions
+        pair = np.repeat(np.arange(len(chosen.rows)), counts)
+        pairs = Pairs(pair, positions.astype(np.int64))
+        keep = application.match(built, points, pairs)
+        if application.stateful:
+            collected = keep & application.stateful.collects(built)[pairs.queries]
+            self._collect(application, built, points, pairs, collected)
+            keep = keep & ~collected
+        kept = np.bincount(pair[keep], minlength=len(counts)).astype(np.int32)
         return kept, positions[keep]
 
     def _collect(
@@ -286,6 +327,34 @@ class Matcher:
             some = Pairs(pairs.points[chosen], pairs.queries[chosen])
             self.collected.append(application.collect(made, points, some))
             self.collected_pairs += len(some.points)
+
+
+@compiled
+def take_ids(ids: LongArray, positions: IntArray, out: LongArray) -> None:
+    """Write the ids at some positions to ``out``."""
+    for i in range(len(positions)):
+        out[i] = ids[np.uint32(positions[i])]
+
+
+@compiled
+def interleave(ids: LongArray, counts: IntArray) -> LongArray:
+    """Return the ids of several sources point after point.
+
+    ``ids`` has them source after source, and ``counts`` the number of each source and point.
+    """
+    sources, points = counts.shape
+    at = np.zeros(sources, np.int64)
+    for source in range(sources - 1):
+        at[source + 1] = at[source] + counts[source].sum()
+    out = np.empty(len(ids), np.int64)
+    n = 0
+    for point in range(points):
+        for source in range(sources):
+            for _ in range(counts[source, point]):
+                out[np.uint64(n)] = ids[np.uint64(at[source])]
+                at[source] += 1
+                n += 1
+    return out
 
 
 def lots(bounds: LongArray, most: int) -> list[tuple[int, int]]:

@@ -28,11 +28,11 @@ class RowKind(IntEnum):
     POINTS = 0
     """Points for an executor."""
     OPERATIONS = 1
-    """Operations on queries for a ledger bucket."""
+    """Queries of a bulk load, by id."""
     SNAPSHOT = 2
     """Snapshot queries of one kind for an executor."""
-    PARTITION_CHANGES = 3
-    """Queries that an executor's partitions must remove and add."""
+    PARTITION_QUERIES = 3
+    """Queries of a bulk load, for the executor that writes them."""
     PARTIAL_STATE = 4
     """Additions to the state of queries, for the executor that keeps it."""
 

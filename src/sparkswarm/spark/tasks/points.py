@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from sparkswarm.compiled import BoolArray, FloatArray, LongArray
 from sparkswarm.geometry import Fault
 from sparkswarm.spark.columns import OPERATIONS
-from sparkswarm.spark.tasks.packing import nulls, unpack_rows
+from sparkswarm.spark.tasks.packing import nulls
 from sparkswarm.store.quarantine import (
     FAULT_REASONS,
     NULL_ID,
@@ -46,15 +46,15 @@ def row_chunks(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Tabl
         yield pa.Table.from_batches(waiting)
 
 
-def separated(rows: pa.Table) -> tuple[pa.Table | None, pa.Table]:
-    """Return the operations among the rows of a batch, unpacked, and the points."""
+def points_of(rows: pa.Table) -> pa.Table:
+    """Return the points among the rows of a batch; the driver has read the operations."""
     if OPERATIONS not in rows.column_names:
-        return None, rows
-    packed_operations = rows.column(OPERATIONS)
-    operations = packed_operations.drop_null()
-    points = rows.filter(pc.is_null(packed_operations)) if len(operations) else rows
-    found = unpack_rows(value.as_buffer() for value in operations) if len(operations) else None
-    return found, points.drop_columns([OPERATIONS])
+        return rows
+    operations = rows.column(OPERATIONS)
+    points = (
+        rows if operations.null_count == len(operations) else rows.filter(pc.is_null(operations))
+    )
+    return points.drop_columns([OPERATIONS])
 
 
 def coordinates(points: pa.Table) -> tuple[FloatArray, FloatArray]:

@@ -1,4 +1,4 @@
-"""Route: every point to the executor that serves its place, every operation to its bucket.
+"""Route: every point to the executor that serves its place.
 
 Runs in a task for each partition of the batch's rows. It checks the rows, puts rejected ones into
 quarantine, and packs the others, so that they go through the shuffle as few large values. A task
@@ -18,7 +18,6 @@ from sparkswarm.policies import PointRouter
 from sparkswarm.spark.columns import INPUT_PARTITION
 from sparkswarm.spark.task_output import TaskOutput, TaskStage
 from sparkswarm.spark.tasks.lending import Lender
-from sparkswarm.spark.tasks.operations import check_operations
 from sparkswarm.spark.tasks.packing import (
     PackedRows,
     RowKind,
@@ -26,7 +25,7 @@ from sparkswarm.spark.tasks.packing import (
     pack_rows,
     packed,
 )
-from sparkswarm.spark.tasks.points import coordinates, rejected_points, row_chunks, separated
+from sparkswarm.spark.tasks.points import coordinates, points_of, rejected_points, row_chunks
 from sparkswarm.store.quarantine import (
     Quarantine,
 )
@@ -52,11 +51,7 @@ def route_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
         # An executor knows its number from its rows, so each gets some, if only empty ones.
         yield packed([(RowKind.POINTS, m, None) for m in range(ctx.plan.executors)])
     for chunk in row_chunks(batches, CHUNK_ROWS):
-        operations, points = separated(chunk)
-        if operations is not None:
-            checked = check_operations(ctx, operations, quarantine)
-            counts += checked.counts
-            yield packed(checked.rows)
+        points = points_of(chunk)
         if points.num_rows:
             number, rows = assign_points(ctx, points, lender or ctx.router, quarantine)
             counts += Counts(points=number)

@@ -89,7 +89,7 @@ class StateWriter:
     def advance(self, partition: Partition, new: Sequence[pa.Table]) -> pa.Table:
         """Advance the state of a partition; return its summaries."""
         ctx = self._ctx
-        here = [table.filter(ctx.rows_at_home(table, partition.cells)) for table in new]
+        here = [table.filter(pa.array(ctx.rows_at_home(table, partition.cells))) for table in new]
         here = [table for table in here if table.num_rows]
         stored = ctx.epoch.manifest.states.get(partition.id, ())
         watermarks = Watermarks(ctx.epoch.previous_watermark, ctx.epoch.watermark)
@@ -113,7 +113,13 @@ class StateWriter:
         name = f"e{self._executor}"
         places = ctx.write_tables(Folder.STATES, name, [one.table for one in filled])
         for one, (file, offset) in zip(filled, places, strict=True):
-            new = StateRef(cells=one.partition.cells, file=file, offset=offset, due=one.due)
+            new = StateRef(
+                cells=one.partition.cells,
+                file=file,
+                offset=offset,
+                due=one.due,
+                batch=ctx.epoch.batch,
+            )
             states[one.partition.id] = (*one.kept, new)
         return TaskOutput(
             batch=ctx.epoch.batch,

@@ -1,0 +1,113 @@
+"""Brings the operations of a batch to the driver, without reading its points.
+
+Inside ``foreachBatch`` the frame is a scan of an RDD that exists already: Spark pushes nothing
+below it, and a filter that keeps operations reads every point. But the RDD is the union of the
+branches of the stream, and that of the operations is the last (``layout.union_stream``): a job on
+its partitions alone reads nothing else, and no Python worker takes part in it. Where the frame
+looks different, a filter it is. Runs on the driver, once a batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from pyspark.serializers import FramedSerializer
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.util import _load_from_socket
+
+from sparkswarm.spark.columns import OPERATIONS
+from sparkswarm.store.queries import DETAILS, EDGES, OPERATION_COLUMNS
+
+_LINES = pa.schema([(OPERATIONS, pa.string())])
+
+_BARRIER = "CollectMetrics"
+"""Spark's name of the node that keeps the operations apart."""
+
+
+class _Bytes(FramedSerializer):
+    """Hands over bytes as they are."""
+
+    def loads(self, obj: bytes) -> bytes:
+        return obj
+
+
+def read_operations(rows: DataFrame, has_details: bool) -> pa.Table | None:
+    """Return the operations of a batch in the order in which Spark read them; None without any.
+
+    ``has_details`` says whether the application has columns of queries.
+    """
+    branch = _operations_branch(rows)
+    if branch is None:
+        lines = rows.select(OPERATIONS)
+        column = lines.where(F.col(OPERATIONS).isNotNull()).toArrow().column(0)
+        return parse_lines(column, has_details) if len(column) else None
+    number, total = branch
+    if not number:
+        return None
+    context, frame = rows.sparkSession.sparkContext, rows.select(OPERATIONS)._jdf
+    batches = frame.toArrowBatchRdd(frame.queryExecution().executedPlan()).toJavaRDD()
+    partitions: Any = context._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+    for partition in range(total - number, total):
+        partitions.add(partition)
+    served = context._jvm.PythonRDD.runJob(context._jsc.sc(), batches, partitions)  # type: ignore
+    with _load_from_socket(served, _Bytes()) as stream:
+        found = [pa.ipc.read_record_batch(pa.py_buffer(one), _LINES) for one in stream]
+    column = pa.chunked_array([batch.column(0) for batch in found], pa.string())
+    return parse_lines(column, has_details) if len(column) else None
+
+
+def _operations_branch(rows: DataFrame) -> tuple[int, int] | None:
+    """Return the number of the operations' partitions, which are the last, and of all.
+
+    None where the frame is not the union that it should be.
+    """
+    plan = rows._jdf.queryExecution().logical()
+    if plan.getClass().getSimpleName() != "LogicalRDD":
+        return None
+    rdd = scan = plan.rdd()
+    while rdd.getClass().getSimpleName() != "UnionRDD":
+        before = rdd.dependencies()
+        if before.size() != 1 or before.apply(0).getClass().getSimpleName() != "OneToOneDependency":
+            return None
+        rdd = before.apply(0).rdd()
+    branches = rdd.rdds()
+    last = branches.apply(branches.size() - 1)
+    number = last.getNumPartitions()
+    while True:
+        scope, before = last.scope(), last.dependencies()
+        if scope.isDefined() and scope.get().name() == _BARRIER:
+            return number, scan.getNumPartitions()
+        if before.size() != 1:
+            return None
+        last = before.apply(0).rdd()
+
+
+def parse_lines(lines: pa.ChunkedArray, has_details: bool) -> pa.Table:
+    """Return operations, given as lines of CSV, with the engine's columns."""
+    whole = pa.concat_arrays(lines.chunks)
+    offsets = np.frombuffer(whole.buffers()[1], np.int32)[
+        whole.offset : whole.offset + len(whole) + 1
+    ]
+    # Every line ends with a line break, so the values side by side are a file.
+    content = whole.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    types = {"op": pa.string(), "id": pa.int64(), **dict.fromkeys(EDGES, pa.float64())}
+    types |= dict.fromkeys(("expires", "order", "since", "until"), pa.int64())
+    names = list(OPERATION_COLUMNS)
+    if has_details:
+        names.append(DETAILS)
+        types[DETAILS] = pa.string()
+    return pa.csv.read_csv(
+        pa.BufferReader(content),
+        read_options=pa.csv.ReadOptions(column_names=names, use_threads=False),
+        parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pa.csv.ConvertOptions(
+            column_types=types,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )

@@ -1,0 +1,248 @@
+"""Bases: the queries of all partitions, written when they are loaded in bulk or compacted.
+
+A bulk load takes three steps. As queries are read they are checked (``check_task``). By id, of
+those with the same id the last counts (``settle_task``). By place, the task of each executor writes
+the bases of its partitions (``write_task``). A compaction has only the last step: each executor's
+task reads what is stored of its partitions (``compact_task``). The driver learns the names of the
+files. A task that runs again writes other files with the same content; the manifest names one of
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from sparkswarm.compiled import IntArray, LongArray, compiled, hash64
+from sparkswarm.observe.progress import Counts
+from sparkswarm.protocol.partition import Partition
+from sparkswarm.spark.task_output import TaskOutput, TaskStage, Written
+from sparkswarm.spark.tasks.operations import check_operations, numbered
+from sparkswarm.spark.tasks.packing import PackedRows, RowKind, pack_rows, packed, unpack_rows
+from sparkswarm.store.compaction import (
+    WrittenBases,
+    base_queries,
+    count_prices,
+    delta_queries,
+    write_bases,
+)
+from sparkswarm.store.deltas import settle_operations
+from sparkswarm.store.files import FileRef, Folder
+from sparkswarm.store.manifest import Manifest, SegmentRef, StateRef
+from sparkswarm.store.quarantine import Quarantine
+from sparkswarm.store.queries import (
+    DETAILS,
+    EDGES,
+    Queries,
+    attributes_of,
+    boxes_of,
+    operations_from,
+)
+
+if TYPE_CHECKING:
+    from sparkswarm.spark.tasks.context import BatchContext
+
+
+def check_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Check the queries of an input partition; pack them by id."""
+    quarantine = Quarantine(ctx.input.files, ctx.epoch.batch, f"check-{ctx.task}")
+    first = ctx.task << 40
+    for batch in batches:
+        if batch.num_rows:
+            table = numbered(pa.Table.from_batches([batch]), first)
+            first += batch.num_rows
+            rows = check_operations(ctx, table, quarantine).operations
+            bucket = _bucket_of(rows.column("id").to_numpy(), ctx.plan.executors)
+            yield packed(
+                (RowKind.OPERATIONS, int(b), pack_rows(rows.filter(pa.array(bucket == b))))
+                for b in np.unique(bucket)
+            )
+    quarantine.write()
+    ctx.collect(
+        TaskOutput(
+            batch=ctx.epoch.batch,
+            stage=TaskStage.CHECK,
+            task=ctx.task,
+            rejected=quarantine.faults(),
+        )
+    )
+
+
+def settle_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Of queries with the same id take the last; pack them for the executors that write them."""
+    received = [batch for batch in batches if batch.num_rows]
+    if not received:
+        return
+    table = unpack_rows(v.as_buffer() for batch in received for v in batch.column("rows"))
+    operations = operations_from(table.combine_chunks())
+    settled = settle_operations(operations, (), (), ctx.grid, ctx.epoch.clock, ctx.epoch.batch)
+    ctx.collect(
+        TaskOutput(
+            batch=ctx.epoch.batch,
+            stage=TaskStage.SETTLE,
+            task=received[0].column("target")[0].as_py(),
+            counts=Counts(
+                operations=settled.applied, replaced=settled.replaced, ignored=settled.ignored
+            ),
+        )
+    )
+    yield packed(_by_executor(ctx, settled.changes.added))
+
+
+def _by_executor(ctx: BatchContext, queries: Queries) -> Iterator[PackedRows]:
+    start, partition = ctx.index.overlaps(queries.cells(ctx.grid))
+    rows = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    writer = ctx.first_owner(partition)
+    chosen = queries.take(rows)
+    table = pa.table(
+        {
+            "partition": partition,
+            "id": chosen.ids,
+            **dict(zip(EDGES, map(np.ascontiguousarray, chosen.boxes.T), strict=True)),
+            "expires": chosen.expires,
+        }
+    )
+    application = ctx.input.application
+    if application and len(application.query_schema):
+        blank = pa.nulls(len(chosen.ids), pa.large_binary())
+        details = blank if chosen.attributes is None else chosen.attributes
+        table = table.append_column(DETAILS, details)
+    for m in np.unique(writer):
+        some = table.filter(pa.array(writer == m))
+        yield RowKind.PARTITION_QUERIES, int(m), pack_rows(some)
+
+
+def write_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the bases of an executor's partitions, given their queries; yields no rows."""
+    received = [batch for batch in batches if batch.num_rows]
+    if received:
+        executor = received[0].column("target")[0].as_py()
+        table = unpack_rows(v.as_buffer() for batch in received for v in batch.column("rows"))
+        table = table.combine_chunks()
+        partition = table.column("partition").to_numpy()
+        queries = Queries(
+            table.column("id").to_numpy(),
+            boxes_of(table),
+            table.column("expires").to_numpy(),
+            attributes_of(table),
+        )
+        order = np.argsort(partition, kind="stable")
+        ids, starts = np.unique(partition[order], return_index=True)
+        rows_of = dict(zip(ids.tolist(), np.split(order, starts[1:]), strict=True))
+        mine = [p for p in ctx.plan.partitions if p.id in rows_of]
+        written = _write(ctx, mine, lambda p: queries.take(rows_of[p.id]))
+        ctx.collect(_output(ctx, executor, written))
+    yield from ()
+
+
+def compact_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the bases of executors' partitions anew, and their state; yields no rows.
+
+    The rows are the numbers of the executors.
+    """
+    for batch in batches:
+        for executor in batch.column("id").to_pylist():
+            mine = [p for p in ctx.plan.partitions if p.owners[0] == executor]
+            written = _write(ctx, mine, _stored_queries(ctx))
+            states = {p.id: state for p in mine if (state := _clean_state(ctx, p.id)) is not None}
+            ctx.collect(_output(ctx, executor, written, states))
+    yield from ()
+
+
+def _stored_queries(ctx: BatchContext) -> Callable[[Partition], Queries]:
+    """Return a function that reads the queries of a partition."""
+    manifest, grid = ctx.epoch.manifest, ctx.grid
+    new = delta_queries(manifest, ctx.queries, grid.cells, grid)
+    start, partition = ctx.index.overlaps(new.cells(grid))
+    rows = np.repeat(np.arange(len(new.ids)), np.diff(start))
+    order = np.argsort(partition, kind="stable")
+    rows, partition = rows[order], partition[order]
+
+    def queries_of(one: Partition) -> Queries:
+        low, high = np.searchsorted(partition, [one.id, one.id + 1])
+        old = base_queries(manifest, ctx.queries, [one.id], one.cells, grid)
+        return Queries.concat([old, new.take(rows[low:high])])
+
+    return queries_of
+
+
+def _write(
+    ctx: BatchContext, partitions: Sequence[Partition], queries_of: Callable[[Partition], Queries]
+) -> WrittenBases:
+    def write(name: str, content: pa.Buffer, rows: int) -> FileRef:
+        return ctx.input.files.write(ctx.file_name(Folder.SEGMENTS, name), content, rows)
+
+    return write_bases(partitions, queries_of, ctx.grid, ctx.input.purge_before, write)
+
+
+def _output(
+    ctx: BatchContext,
+    executor: int,
+    written: WrittenBases,
+    states: Mapping[int, tuple[StateRef, ...]] = MappingProxyType({}),
+) -> TaskOutput:
+    return TaskOutput(
+        batch=ctx.epoch.batch,
+        stage=TaskStage.BASES,
+        task=executor,
+        written=Written(segments=dict(written.segments), bases=written.group, states=dict(states)),
+    )
+
+
+def manifest_with_bases(ctx: BatchContext, outputs: Sequence[TaskOutput]) -> Manifest:
+    """Return the manifest with new bases of all partitions. Runs on the driver."""
+    written = [o.written for o in sorted(outputs, key=lambda o: o.task)]
+    segments = {p.id: SegmentRef(p.cells) for p in ctx.plan.partitions}
+    states: dict[int, tuple[StateRef, ...]] = {}
+    for one in written:
+        segments |= one.segments
+        states |= one.states
+    groups = [one.bases for one in written if one.bases is not None]
+    directories = ctx.queries.directories(groups)
+    content = count_prices([directory for _, directory in directories], ctx.grid).to_bytes()
+    prices = ctx.input.files.write(ctx.file_name(Folder.SEGMENTS, "prices"), content)
+    return ctx.epoch.manifest.with_bases(segments, groups, prices, states)
+
+
+def _clean_state(ctx: BatchContext, partition_id: int) -> tuple[StateRef, ...] | None:
+    """Return a partition's state without queries that changed; None where it has none of theirs.
+
+    The deltas that say so end with the compaction.
+    """
+    states = ctx.epoch.manifest.states.get(partition_id, ())
+    tables = [ctx.stored_state(ref) for ref in states]
+    gone = [ctx.rows_changed(table, ref) for table, ref in zip(tables, states, strict=True)]
+    if not any(mask.any() for mask in gone):
+        return None
+    rewritten = [
+        table.filter(pa.array(~mask))
+        for table, mask in zip(tables, gone, strict=True)
+        if mask.any() and not mask.all()
+    ]
+    places = iter(ctx.write_tables(Folder.STATES, f"p{partition_id}", rewritten))
+    kept: list[StateRef] = []
+    for state, mask in zip(states, gone, strict=True):
+        if not mask.any():
+            kept.append(state)
+        elif not mask.all():
+            file, offset = next(places)
+            kept.append(replace(state, file=file, offset=offset, batch=ctx.epoch.batch))
+    return tuple(kept)
+
+
+def _bucket_of(ids: LongArray, buckets: int) -> IntArray:
+    """Return a number below ``buckets`` for each id: a hash that spreads any pattern of ids."""
+    return _hashed(np.ascontiguousarray(ids, dtype=np.int64), buckets)
+
+
+@compiled
+def _hashed(ids: LongArray, buckets: int) -> IntArray:
+    result = np.empty(len(ids), dtype=np.int32)
+    for i in range(len(ids)):
+        result[i] = np.int32(hash64(np.uint64(ids[i])) % np.uint64(buckets))
+    return result

@@ -1,0 +1,68 @@
+"""Stores a batch's operations: one new delta, merged with the ones before it.
+
+Runs on the driver, once a batch with operations. A batch that runs again writes another file with
+the same content; the manifest names one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sparkswarm.geometry import Grid
+from sparkswarm.store.cache import QueryCache
+from sparkswarm.store.deltas import MERGE_RATIO, Delta, Settled, settle_operations
+from sparkswarm.store.files import FileRef
+from sparkswarm.store.manifest import DeltaRef, Manifest
+from sparkswarm.store.queries import Operations
+
+
+class StoredOperations(NamedTuple):
+    """The manifest with a batch's operations, and what they did."""
+
+    manifest: Manifest
+    settled: Settled
+
+
+def store_operations(
+    operations: Operations,
+    manifest: Manifest,
+    cache: QueryCache,
+    grid: Grid,
+    *,
+    batch: int,
+    clock: int,
+    purge_before: int,
+    write: Callable[[pa.Buffer, int], FileRef],
+) -> StoredOperations:
+    """Apply operations, and write what they change to a file.
+
+    Parameters
+    ----------
+    manifest, cache
+        The files before, and the cache in which they are opened.
+    clock
+        The present: a query that expired is not registered any more.
+    purge_before
+        Queries that expired before need not be kept.
+    write
+        Writes a file, given its content and the number of its rows.
+    """
+    opened = [one.delta for one in cache.deltas(manifest)]
+    deltas = [(ref.batch, delta) for ref, delta in zip(manifest.deltas, opened, strict=True)]
+    directories = cache.directories(manifest.bases)
+    settled = settle_operations(operations, directories, deltas, grid, clock, batch)
+    changes, merged = settled.changes, 0
+    if not len(changes.ids):
+        return StoredOperations(manifest, settled)
+    for before, delta in reversed(deltas):
+        if len(delta.ids) > MERGE_RATIO * len(changes.ids):
+            break
+        changes = changes.after(delta.changes, before, purge_before)
+        merged += 1
+    delta = Delta.build(changes, grid)
+    ref = DeltaRef(batch, write(delta.to_bytes(), len(delta.ids)))
+    cache.keep(ref.file, delta)
+    return StoredOperations(manifest.with_delta(ref, merged), settled)
