@@ -18,7 +18,7 @@ from sparkswarm import Application, SwarmConfig
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.policies import make_policy
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.columns import QUERY_IDS
+from sparkswarm.spark.columns import INPUT_PARTITION, QUERY_IDS
 from sparkswarm.spark.driver.batch import DriverContext, manifest_after
 from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import (
@@ -36,6 +36,7 @@ from sparkswarm.spark.tasks.bases import (
     write_task,
 )
 from sparkswarm.spark.tasks.context import BatchContext
+from sparkswarm.spark.tasks.direct import match_task
 from sparkswarm.spark.tasks.execute import execute_task
 from sparkswarm.spark.tasks.operations import apply_operations
 from sparkswarm.spark.tasks.packing import RowKind, packed
@@ -219,6 +220,17 @@ class Tasks:
         return self._match(
             points.rename_columns([ours.get(n, f"__{n}") for n in points.schema.names])
         )
+
+    def match_directly(self, *points: tuple[Any, ...]) -> dict[int, list[int]]:
+        """Match points in the task that reads them, as :meth:`match` does in those of executors."""
+        table = points_table(*points)
+        number = pa.array([7] * table.num_rows, pa.int32())
+        rows = table.append_column(INPUT_PARTITION, number).to_batches()
+        found: dict[int, list[int]] = {}
+        for batch in self.run(match_task, rows):
+            for row in batch.to_pylist():
+                found[row[ID]] = sorted(row[QUERY_IDS])
+        return found
 
     def _match(self, points: pa.Table) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}

@@ -125,7 +125,9 @@ class Scene:
             grid=GRID,
             executors=self.executors,
             policy=policy,
-            round_batches=1,
+            round_batches=2,
+            # Each executor stands for a machine of its own.
+            shared_host=False,
         )
         application = Subscriptions({"topic": "text", "likes": "number"})
         # For each of the two, Spark starts a Python process to get the schema.

@@ -12,10 +12,16 @@ import pytest
 
 from sparkswarm import Aggregates, PairFunction, Sliding
 from sparkswarm.observe.progress import Counts
-from sparkswarm.policies import make_policy
+from sparkswarm.policies import LendingPrices, make_policy
+from sparkswarm.protocol.cost import Prices
+from sparkswarm.protocol.messages import CostReport
+from sparkswarm.spark.columns import INPUT_PARTITION
 from sparkswarm.spark.task_output import PACKED_PREFIX, TaskStage
+from sparkswarm.spark.tasks import match as match_module
+from sparkswarm.spark.tasks.agents import agents_task
 from sparkswarm.spark.tasks.answers import answer_task
 from sparkswarm.spark.tasks.context import BatchContext
+from sparkswarm.spark.tasks.direct import match_task
 from sparkswarm.spark.tasks.execute import execute_task
 from sparkswarm.spark.tasks.packing import (
     RowKind,
@@ -325,3 +331,88 @@ def test_a_policy_with_agents_reports_its_load(tmp_path: Path) -> None:
     reports = [o for o in tasks.outputs if o.agent]
     assert {o.task: o.points for o in reports} in ({0: 10, 1: 0}, {0: 0, 1: 10})
     assert all(o.agent.statistics is not None for o in reports if o.agent)
+
+
+# -- matched where they are read, and lent ----------------------------------------------------
+
+
+def random_points(n: int, seed: int) -> list[tuple[int, float, float]]:
+    chance = random.Random(seed)
+    return [(i, chance.uniform(0, 8), chance.uniform(0, 8)) for i in range(n)]
+
+
+def random_queries(n: int, seed: int) -> list[dict[str, object]]:
+    chance = random.Random(seed)
+    boxes = []
+    for i in range(n):
+        x, y, side = chance.uniform(0, 7), chance.uniform(0, 7), chance.uniform(0.1, 1.5)
+        boxes.append(register(i, x, y, min(8.0, x + side), min(8.0, y + side)))
+    return boxes
+
+
+def test_points_are_matched_alike_where_they_are_read_and_at_their_executors(tasks: Tasks) -> None:
+    tasks.apply(*random_queries(80, 1))
+    points = [*random_points(200, 2), (900, NAN, 1.0), (901, 9.0, 9.0)]
+    here = tasks.match_directly(*points)
+    (direct,) = [o for o in tasks.outputs if o.stage == TaskStage.MATCH]
+    assert here == tasks.match(*points)
+    assert (direct.task, direct.points, direct.counts.points) == (7, 200, 200)
+    assert direct.counts.matches == sum(map(len, here.values()))
+    assert sum(direct.rejected.values()) == 2
+    assert sum(direct.points_by_partition.values()) == 200
+
+
+def test_statistics_of_points_matched_elsewhere_reach_the_owner(tmp_path: Path) -> None:
+    tasks = Tasks(tmp_path, policy="swarm")
+    tasks.apply(*random_queries(30, 3))
+    controller = make_policy("swarm").controller(tasks.plan, tasks.input.config)
+    assert controller is not None
+    tasks.input = replace(tasks.input, collect_statistics=True)
+    tasks.match_directly(*random_points(300, 4))
+    collected = [o.collected for o in tasks.outputs if o.collected]
+    assert collected
+    controller.observe([], Prices(), collected)
+    tasks.input = replace(tasks.input, control=controller.begin_batch())
+    tasks.outputs.clear()
+    rows = [pa.record_batch({"id": pa.array(range(2), pa.int64())})]
+    tasks.run(agents_task, rows)
+    messages = [m for o in tasks.outputs if o.agent for m in o.agent.messages]
+    costs = [message for message in messages if isinstance(message, CostReport)]
+    assert sum(report.received for report in costs) >= 300
+
+
+def test_what_is_lent_is_matched_once_and_told(tmp_path: Path) -> None:
+    tasks = Tasks(tmp_path, executors=4)
+    tasks.apply(*random_queries(80, 5))
+    chance = random.Random(6)
+    # All in one corner, so that one executor owns them all.
+    points = [(i, chance.uniform(0, 2), chance.uniform(0, 2)) for i in range(2000)]
+    wanted = tasks.match(*points)
+    owners = {o.task for o in tasks.outputs if o.stage == TaskStage.EXECUTE and o.points}
+    assert len(owners) == 1
+    tasks.outputs.clear()
+    prices = LendingPrices(per_point=1.0, per_query=0.1)
+    tasks.input = replace(tasks.input, lending=prices)
+    assert tasks.match(*points) == wanted
+    (route,) = [o for o in tasks.outputs if o.stage == TaskStage.ROUTE]
+    loads = {o.task: o.points for o in tasks.outputs if o.stage == TaskStage.EXECUTE}
+    assert sum(loads.values()) == 2000
+    assert min(loads.values()) > 300
+    assert {loan.lender for loan in route.loans} == owners
+    assert route.counts.lent == sum(loan.points for loan in route.loans)
+    assert route.counts.lent == 2000 - loads[owners.pop()]
+    assert route.candidates > 0
+    again = tasks.route(points_table(*points))
+    assert list(again) == list(tasks.route(points_table(*points))), "a retry lends the same"
+
+
+def test_many_matches_come_in_lots_of_bounded_size(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(match_module, "LOT_MATCHES", 500)
+    tasks = Tasks(tmp_path)
+    tasks.apply(*(register(i, 0.0, 0.0, 8.0, 8.0) for i in range(300)))
+    points = points_table(*random_points(20, 7))
+    rows = points.append_column(INPUT_PARTITION, pa.array([0] * 20, pa.int32())).to_batches()
+    batches = tasks.run(match_task, rows)
+    assert len(batches) == 20
+    assert all(len(batch.column(1).flatten()) <= 500 for batch in batches)
+    assert sum(batch.num_rows for batch in batches) == 20
