@@ -149,7 +149,8 @@ class SwarmConfig:
     shared_cells: bool = option(
         True,
         BOOLEAN,
-        "Whether several executors may share a cell that is too hot for one.",
+        "Whether several executors may share a cell that is too hot for one. Without effect on "
+        "Spark with `lending`, which divides such cells in every batch.",
     )
     payback_rounds: float = option(
         4.0,

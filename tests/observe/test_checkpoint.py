@@ -19,7 +19,7 @@ from sparkswarm.observe.checkpoint import (
     time_text,
 )
 from sparkswarm.observe.journal import IN_CHECKPOINT, Journal
-from sparkswarm.observe.progress import Progress
+from sparkswarm.observe.progress import Loan, Progress
 from sparkswarm.protocol.messages import Decision, DecisionKind, Reason
 from sparkswarm.protocol.partition import split
 from sparkswarm.protocol.plan import Plan
@@ -119,7 +119,7 @@ class Tiny:
         journal = Journal(self.folder / IN_CHECKPOINT, "swarm")
         progress = Progress(
             batch=0, seconds=1.0, points=10, plan_version=0, busy_s=(1.0, 2.0),
-            points_by_executor=(5, 5),
+            points_by_executor=(5, 5), lent=3, loans=(Loan(1, 0, 17, 3),),
         )  # fmt: skip
         ask, change = DecisionKind.ASK, DecisionKind.CHANGE
         decided = Decision(round=0, kind=change, reason=Reason.ABOVE_LEVEL, executors=(0, 1))
@@ -416,3 +416,13 @@ def test_an_error_is_one_line_and_exit_code_1(tmp_path):
     result = shown(tmp_path / "nowhere")
     assert result.exit_code == 1
     assert result.output.startswith("error: ")
+
+
+def test_what_the_last_batch_lent_is_shown(tiny):
+    assert found(tiny).loans == ()
+    tiny.write_journal()
+    assert found(tiny).loans == (Loan(1, 0, 17, 3),)
+    assert found(tiny).to_json()["loans"] == [
+        {"lender": 1, "borrower": 0, "partition": 17, "points": 3}
+    ]
+    assert "by executors above the mean" in shown(tiny.folder).output

@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from sparkswarm.errors import StoreError
 from sparkswarm.observe import journal
+from sparkswarm.observe.progress import Loan
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.epochs import INITIAL, Commit, Epochs
@@ -183,6 +184,8 @@ class CheckpointReport:
         Rejected rows by kind and reason.
     decisions
         Decisions in the journal, oldest first.
+    loans
+        What the last batch in the journal lent, the largest first.
     """
 
     folder: str
@@ -196,6 +199,7 @@ class CheckpointReport:
     damaged: tuple[str, ...]
     quarantined: Mapping[tuple[str, str], int]
     decisions: tuple[RecordedDecision, ...]
+    loans: tuple[Loan, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -279,6 +283,7 @@ class CheckpointReport:
                 for (kind, reason), rows in sorted(self.quarantined.items())
             ],
             "decisions": [dict(decision.entry) for decision in self.decisions],
+            "loans": [loan._asdict() for loan in self.loans],
         }
 
 
@@ -319,7 +324,7 @@ def _read(folder: str, verify: bool) -> CheckpointReport:
     records = (RECORD.fullmatch(name) for name in files.list("epochs"))
     begun = [int(match[1]) - 1 for match in records if match]
     is_open = begun and (commit is None or begun[-1] > commit.batch)
-    decisions = tuple(_decisions(root))
+    decisions, loans = _from_journal(root)
     refs = sorted(commit.manifest.files() if commit else (), key=lambda ref: ref.name)
     stored = {folder: files.list(folder) for folder in (*QUERY_FOLDERS, *OTHER_FOLDERS)}
     present = {name for names in stored.values() for name in names}
@@ -335,6 +340,7 @@ def _read(folder: str, verify: bool) -> CheckpointReport:
         damaged=tuple(_damaged(files, [r for r in refs if r.name in present])) if verify else (),
         quarantined=_quarantined(files),
         decisions=decisions,
+        loans=loans,
     )
 
 
@@ -410,15 +416,24 @@ def _quarantined(files: Files) -> dict[tuple[str, str], int]:
     return dict(counts)
 
 
-def _decisions(root: str) -> Iterator[RecordedDecision]:
-    """Yield the decisions of the journal; other entries are skipped."""
+def _from_journal(root: str) -> tuple[tuple[RecordedDecision, ...], tuple[Loan, ...]]:
+    """Return the decisions in the journal, and the loans of its last batch."""
+    decisions: list[RecordedDecision] = []
+    loans: list[list[int]] = []
+    for entry in _entries(root):
+        kind = entry.pop("entry", None)
+        if kind == "batch":
+            loans = entry.get("loans", [])
+        elif kind == "decision" and {"round", "what", "reason"} <= entry.keys():
+            decisions.append(RecordedDecision({"batch": None, **entry}))
+    return tuple(decisions), tuple(Loan(*loan) for loan in loans)
+
+
+def _entries(root: str) -> Iterator[dict[str, Any]]:
     path = local_path(root)
     if path is None:
         return
     chunk = journal.read(path / journal.IN_CHECKPOINT)
     while chunk.lines:
-        for entry in chunk.entries():
-            is_decision = entry.pop("entry", None) == "decision"
-            if is_decision and {"round", "what", "reason"} <= entry.keys():
-                yield RecordedDecision({"batch": None, **entry})
+        yield from chunk.entries()
         chunk = journal.read(path / journal.IN_CHECKPOINT, chunk.stop)

@@ -22,6 +22,9 @@ from sparkswarm.observe.checkpoint import (
 from sparkswarm.protocol.messages import DecisionKind
 
 UNITS = ("B", "kB", "MB", "GB", "TB")
+MAX_LOANS = 10
+"""Loans that are listed."""
+
 MAX_DAMAGED = 10
 """Missing or damaged files that are listed."""
 
@@ -40,6 +43,8 @@ def render(report: CheckpointReport, partitions: int, decisions: int) -> Iterato
         yield _files(report)
     if report.quarantined:
         yield _quarantine(report)
+    if report.loans:
+        yield _loans(report)
     yield _decisions(report, decisions)
 
 
@@ -176,6 +181,14 @@ def _quarantine(report: CheckpointReport) -> Table:
     table = _table("Quarantine", "kind", "reason", ">rows")
     for (kind, reason), rows in sorted(report.quarantined.items()):
         table.add_row(Text(kind), Text(reason), f"{rows:,}")
+    return table
+
+
+def _loans(report: CheckpointReport) -> Table:
+    title = "Points lent in the last batch, by executors above the mean"
+    table = _table(title, ">lender", ">borrower", ">partition", ">points")
+    for loan in report.loans[:MAX_LOANS]:
+        table.add_row(*map(str, loan[:3]), f"{loan.points:,}")
     return table
 
 

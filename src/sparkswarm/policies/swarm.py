@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, cast
 
 import numpy as np
@@ -125,6 +125,11 @@ class SwarmPolicy:
         return SwarmAgent(context)
 
 
+def effective(config: SwarmConfig) -> SwarmConfig:
+    """Return the settings of the protocol: what is lent need not be shared."""
+    return replace(config, shared_cells=config.shared_cells and not config.lending)
+
+
 class SwarmController:
     """The Coordinator on the driver, and the rounds.
 
@@ -134,7 +139,7 @@ class SwarmController:
     def __init__(
         self, plan: Plan, config: SwarmConfig, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._coordinator = Coordinator(plan, config)
+        self._coordinator = Coordinator(plan, effective(config))
         self._config = config
         self._clock = clock
         self._prices = self._learnt = Prices()
@@ -294,7 +299,7 @@ class SwarmAgent:
     def __init__(self, context: AgentContext) -> None:
         self._context = context
         self._control = control = cast(SwarmControl, context.control)
-        executor, config = context.executor, context.config
+        executor, config = context.executor, effective(context.config)
         statistics = self._read(control.statistics.get(executor))
         if statistics is None:
             partitions = context.plan.owned_by(executor)
