@@ -208,6 +208,7 @@ class StoredWorld:
         raster = count_prices(directories, self.grid)
         prices = self._write("prices", raster.to_bytes(), 0)
         self.manifest = self.manifest.with_bases(segments, groups, prices)
+        assert all(expires >= self.now - self.late for _, expires in self.queries().values())
 
     def _write(self, name: str, content: pa.Buffer, rows: int) -> FileRef:
         return self.files.write(f"{self.batch}-{name}", content, rows)
