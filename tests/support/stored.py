@@ -16,7 +16,7 @@ from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.cache import QueryCache
 from sparkswarm.store.compaction import base_queries, count_prices, delta_queries, write_bases
-from sparkswarm.store.deltas import is_compaction_due
+from sparkswarm.store.deltas import changed_after, is_compaction_due
 from sparkswarm.store.files import FileRef, Files
 from sparkswarm.store.manifest import Manifest
 from sparkswarm.store.operations import StoredOperations, store_operations
@@ -134,6 +134,8 @@ class StoredWorld:
         self.files = MemoryFiles("memory")
         self.cache = QueryCache(self.files)
         self.known: Known = {}
+        self.changed: dict[int, int] = {}
+        """The batch of the last change of queries, since bases were written."""
 
     # -- what happens --------------------------------------------------------------------
 
@@ -173,6 +175,7 @@ class StoredWorld:
                 registered.remove(one.id)
                 del self.known[one.id]
         self.manifest = stored.manifest
+        self.changed |= dict.fromkeys(stored.settled.changes.ids.tolist(), self.batch)
         if is_compaction_due(self.manifest):
             self.compact()
         self.batch += 1
@@ -189,6 +192,7 @@ class StoredWorld:
     def compact(self) -> None:
         """Write the bases of all partitions anew, as the tasks of executors do."""
         segments, groups = {}, []
+        self.changed.clear()
         for executor in range(self.plan.executors):
             mine = [p for p in self.plan.partitions if p.owners[0] == executor]
             written = write_bases(
@@ -204,6 +208,7 @@ class StoredWorld:
         raster = count_prices(directories, self.grid)
         prices = self._write("prices", raster.to_bytes(), 0)
         self.manifest = self.manifest.with_bases(segments, groups, prices)
+        assert all(expires >= self.now - self.late for _, expires in self.queries().values())
 
     def _write(self, name: str, content: pa.Buffer, rows: int) -> FileRef:
         return self.files.write(f"{self.batch}-{name}", content, rows)
@@ -245,6 +250,11 @@ class StoredWorld:
         for time in (purge, self.now, self.now + 4):
             wanted = [expected_at(self.known, *at, time) for at in zip(x, y, strict=True)]
             assert self.found(time) == wanted
+        ids = np.array(sorted({*self.known, *self.changed}), np.int64)
+        opened = [one.delta for one in self.cache.deltas(self.manifest)]
+        for batch in range(-1, self.batch + 1):
+            after = changed_after(ids, batch, opened).tolist()
+            assert after == [self.changed.get(key, -1) > batch for key in ids.tolist()]
         raster = self.cache.prices(self.manifest, self.grid)
         counts = np.zeros_like(raster.counts)
         cells = columns(self.queries()).cells(self.grid)

@@ -59,12 +59,12 @@ class Counts:
     )
     replaced: int = count(
         "operations",
-        "Of these, registrations of a query that was registered already: it was replaced.",
+        "Registrations of a registered query, which was replaced.",
         name="replaced_queries",
     )
     ignored: int = count(
         "operations",
-        "Operations without effect: they unregister a query that is not registered.",
+        "Removals of a query that is not registered.",
         name="ignored_operations",
     )
     snapshot_queries: int = count(

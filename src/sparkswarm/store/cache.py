@@ -1,4 +1,4 @@
-"""The cache of opened query files: bases, deltas, directories, and what is made of them.
+"""The cache of opened files with queries.
 
 Kept by a worker process, and by the driver, from batch to batch. Everything in it can be computed
 again from the files.

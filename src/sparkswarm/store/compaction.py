@@ -1,4 +1,4 @@
-"""Compaction: the queries of all partitions written anew, as bases that need no deltas.
+"""Compaction: queries written anew, as bases without deltas.
 
 Runs in the task of each executor, for its partitions, when deltas have grown; the raster of prices
 is made on the driver, when all of them are done. Bulk loads write bases in the same way.

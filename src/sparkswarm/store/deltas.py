@@ -1,4 +1,4 @@
-"""Deltas: what operations did to queries since the bases were written, for all partitions together.
+"""Deltas: what operations changed since the bases were written.
 
 Owns how a batch's operations are applied and stored. A batch with operations writes one file: the
 queries that it registered, indexed for the whole space, the ids of all queries that it changed, and

@@ -1,4 +1,4 @@
-"""Directories: where the queries of some bases are, by id.
+"""Directories: bases by id.
 
 Owns how a query is found that an operation names by its id alone. A task that writes bases writes
 one directory for all of them, sorted by id. It also has the cells and the expiry of each query, so

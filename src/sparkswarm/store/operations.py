@@ -1,4 +1,4 @@
-"""Stores a batch's operations: one new delta, merged with the ones before it.
+"""Stores a batch's operations as one delta.
 
 Runs on the driver, once a batch with operations. A batch that runs again writes another file with
 the same content; the manifest names one of them.

@@ -1,4 +1,4 @@
-"""The raster of prices: how many queries overlap each cell, to estimate the work of a point.
+"""The raster of prices: number of queries in each cell.
 
 Owns the file that is written with the bases, and how deltas correct it. Written on the driver,
 read in tasks that lend points to other executors.

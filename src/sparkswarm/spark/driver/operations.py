@@ -1,4 +1,4 @@
-"""Brings the operations of a batch to the driver, without reading its points.
+"""Reads the operations of a batch without its points.
 
 Inside ``foreachBatch`` the frame is a scan of an RDD that exists already: Spark pushes nothing
 below it, and a filter that keeps operations reads every point. But the RDD is the union of the

@@ -1,4 +1,4 @@
-"""Bases: the queries of all partitions, written when they are loaded in bulk or compacted.
+"""Bases: bulk loads and compactions of queries.
 
 A bulk load takes three steps. As queries are read they are checked (``check_task``). By id, of
 those with the same id the last counts (``settle_task``). By place, the task of each executor writes
