@@ -425,4 +425,4 @@ def test_what_the_last_batch_lent_is_shown(tiny):
     assert found(tiny).to_json()["loans"] == [
         {"lender": 1, "borrower": 0, "partition": 17, "points": 3}
     ]
-    assert "by executors above the mean" in shown(tiny.folder).output
+    assert "borrower" in shown(tiny.folder).output
