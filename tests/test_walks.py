@@ -111,9 +111,9 @@ def test_a_round_goes_this_way(tmp_path: Path) -> None:
 
     def batches() -> None:
         while controller.plan.version == tasks.plan.version:
-            tasks.input = replace(tasks.input, control=controller.begin_batch())
+            tasks.input = replace(tasks.input, collect_statistics=True)
             tasks.match(*points)
-            controller.end_batch([o.agent for o in tasks.outputs if o.agent])
+            tasks.run_agents(controller)
             tasks.commit()
 
     seen = called(batches)

@@ -16,7 +16,8 @@ from pyspark import cloudpickle
 
 from sparkswarm import Application, SwarmConfig
 from sparkswarm.apps.bound import BoundApplication
-from sparkswarm.policies import make_policy
+from sparkswarm.policies import Controller, make_policy
+from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.columns import INPUT_PARTITION, QUERY_IDS
 from sparkswarm.spark.driver.batch import DriverContext, manifest_after
@@ -28,6 +29,7 @@ from sparkswarm.spark.task_output import (
     TaskOutput,
     TaskStage,
 )
+from sparkswarm.spark.tasks.agents import agents_task
 from sparkswarm.spark.tasks.bases import (
     check_task,
     compact_task,
@@ -240,6 +242,16 @@ class Tasks:
                     if row[ID] is not None:
                         found[row[ID]] = sorted(row[QUERY_IDS])
         return found
+
+    def run_agents(self, controller: Controller) -> None:
+        """Let a policy's controller and its agents see what the batch's tasks did."""
+        controller.observe([], Prices(), [o.collected for o in self.outputs if o.collected])
+        plain = self.input
+        self.input = replace(plain, control=controller.begin_batch())
+        numbers = pa.array(range(self.plan.executors), pa.int64())
+        self.run(agents_task, [pa.record_batch({"id": numbers})])
+        controller.end_batch([o.agent for o in self.outputs if o.agent])
+        self.input = plain
 
     def commit(self, max_event_time: int = 0, **epoch: Any) -> None:
         """End the batch: the next one has its manifest."""

@@ -216,7 +216,6 @@ class Bench:
             bounds=i.bounds.edges,
             grid=GRID,
             executors=self._cores,
-            round_batches=1,
         )
         window = Sliding(f"{WINDOW_SECONDS} s") if keeping else None
         files = self._spark.readStream.option("maxFilesPerTrigger", i.files_per_batch)

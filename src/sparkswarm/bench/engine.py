@@ -350,7 +350,7 @@ class _Bench:
                 bounds=inputs.bounds.edges,
                 grid=GRID,
                 executors=executors or self._settings.cores,
-                **{"round_batches": 1, **(config or {})},
+                **(config or {}),
             ),
         )
         points = (

@@ -53,6 +53,7 @@ DRIFT = "drift"
 DEFAULT_POLICIES: tuple[PolicyName, ...] = ("swarm", "static_uniform", "hash_cell", "replicated")
 
 GRID = (1000, 1000)
+ROUND_BATCHES = 3
 ONE_HOST = "one_host"
 
 OnBatch = Callable[[str, int], None]
@@ -292,7 +293,7 @@ def replay_on(
             bounds=stream.bounds.edges,
             grid=GRID,
             executors=settings.executors,
-            round_batches=1,
+            round_batches=ROUND_BATCHES,
             shared_host=shared,
         )
         told = (lambda _: None) if quiet else (lambda batch: on_batch(name, batch))

@@ -150,11 +150,6 @@ class AgentReport:
 class Agent(Protocol):
     """The executor's side of a rebalancing policy, for one batch."""
 
-    def collect(
-        self, partition_id: int, columns: IntArray, rows: IntArray, checks: FloatArray
-    ) -> None:
-        """Count points of a partition: their cells, and the queries each was compared with."""
-
     def close(self) -> AgentReport:
         """Return messages and statistics at the end of the batch."""
 

@@ -17,7 +17,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from sparkswarm.compiled import FloatArray, IntArray
+from sparkswarm.compiled import FloatArray
 from sparkswarm.config import SwarmConfig
 from sparkswarm.geometry import Grid, QueryCells
 from sparkswarm.policies.policy import (
@@ -320,12 +320,6 @@ class SwarmAgent:
             self._unit.handle(PlanPublished(context.plan.version, control.changes))
         self._count_query_changes()
         self._add_collected()
-
-    def collect(
-        self, partition_id: int, columns: IntArray, rows: IntArray, checks: FloatArray
-    ) -> None:
-        """Count points of a partition: their cells, and the queries each was compared with."""
-        self._unit.statistics(partition_id).collect_points(columns, rows, checks)
 
     def close(self) -> AgentReport:
         """Answer the Coordinator, close the round where it ends, and write the statistics."""

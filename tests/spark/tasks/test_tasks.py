@@ -13,12 +13,10 @@ import pytest
 from sparkswarm import Aggregates, PairFunction, Sliding
 from sparkswarm.observe.progress import Counts
 from sparkswarm.policies import LendingPrices, make_policy
-from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.messages import CostReport
 from sparkswarm.spark.columns import INPUT_PARTITION
 from sparkswarm.spark.task_output import PACKED_PREFIX, TaskStage
 from sparkswarm.spark.tasks import match as match_module
-from sparkswarm.spark.tasks.agents import agents_task
 from sparkswarm.spark.tasks.answers import answer_task
 from sparkswarm.spark.tasks.context import BatchContext
 from sparkswarm.spark.tasks.direct import match_task
@@ -321,16 +319,20 @@ def test_snapshot_queries_see_the_batches_before(tmp_path: Path) -> None:
     assert sum(o.counts.snapshot_queries for o in tasks.outputs) == 3
 
 
-def test_a_policy_with_agents_reports_its_load(tmp_path: Path) -> None:
+def test_agents_report_the_load_of_their_partitions(tmp_path: Path) -> None:
     tasks = Tasks(tmp_path, policy="swarm")
     tasks.apply(register(1, 0.0, 0.0, 8.0, 8.0))
     controller = make_policy("swarm").controller(tasks.plan, tasks.input.config)
     assert controller is not None
-    tasks.input = replace(tasks.input, control=controller.begin_batch())
+    tasks.input = replace(tasks.input, collect_statistics=True)
     tasks.match(*((i, 1.0, 1.0) for i in range(10)))
-    reports = [o for o in tasks.outputs if o.agent]
-    assert {o.task: o.points for o in reports} in ({0: 10, 1: 0}, {0: 0, 1: 10})
-    assert all(o.agent.statistics is not None for o in reports if o.agent)
+    tasks.run_agents(controller)
+    reports = {o.task: o.agent for o in tasks.outputs if o.agent}
+    assert list(reports) == [0, 1]
+    assert all(report.statistics is not None for report in reports.values())
+    messages = [message for report in reports.values() for message in report.messages]
+    received = [m.received for m in messages if isinstance(m, CostReport)]
+    assert max(received) - min(received) == 10.0
 
 
 # -- matched where they are read, and lent ----------------------------------------------------
@@ -371,11 +373,7 @@ def test_statistics_of_points_matched_elsewhere_reach_the_owner(tmp_path: Path) 
     tasks.match_directly(*random_points(300, 4))
     collected = [o.collected for o in tasks.outputs if o.collected]
     assert collected
-    controller.observe([], Prices(), collected)
-    tasks.input = replace(tasks.input, control=controller.begin_batch())
-    tasks.outputs.clear()
-    rows = [pa.record_batch({"id": pa.array(range(2), pa.int64())})]
-    tasks.run(agents_task, rows)
+    tasks.run_agents(controller)
     messages = [m for o in tasks.outputs if o.agent for m in o.agent.messages]
     costs = [message for message in messages if isinstance(message, CostReport)]
     assert sum(report.received for report in costs) >= 300

@@ -23,7 +23,6 @@ from sparkswarm.errors import InputError, SparkswarmError, StoreError
 from sparkswarm.observe.describe import describe
 from sparkswarm.observe.progress import Observer, Progress, Totals
 from sparkswarm.policies import (
-    Control,
     Controller,
     ForcedChange,
     History,
@@ -204,7 +203,7 @@ class RunLoop:
             else:
                 task_input = run_batch(rows, *given, self.layout, sinks, timer, direct=direct)
             work = self._observe(self.collector.peek(number))
-            if direct:
+            if sinks is not None:
                 self._run_agents(task_input, timer)
             outputs = self.collector.take(number)
             self._publish_results(task_input, outputs, sinks)
@@ -304,20 +303,12 @@ class RunLoop:
         return self._one_host
 
     def _run_agents(self, task_input: TaskInput, timer: StageTimer) -> None:
-        """Run the agents of a batch that was matched directly, if they have something to do."""
-        control = self._control()
-        if control is not None:
+        """Run the policy's agents, if they have something to do; else statistics wait in files."""
+        control = self._controller.begin_batch() if self._controller else None
+        if control is not None and control.due:
             agents_input = replace(task_input, control=control)
             Stages(agents_input, self.collector).run_agents(self.spark)
             timer.mark("agents")
-
-    def _control(self) -> Control | None:
-        """Return what the agents of the batch must know; None where they have nothing to do.
-
-        Then the tasks leave statistics in files, and the next agents read them.
-        """
-        control = self._controller.begin_batch() if self._controller else None
-        return control if control is not None and control.due else None
 
     def _with_result_files(self, task_input: TaskInput, sinks: Sinks | None) -> TaskInput:
         """Let the tasks write the results where the sink allows it."""
@@ -381,7 +372,6 @@ class RunLoop:
             config=self.config,
             epoch=epoch,
             attempt=uuid.uuid4().hex[:8],
-            control=None if direct or sinks is None else self._control(),
             collect_statistics=self._controller is not None,
             query_changes=tuple(self._query_changes),
             lending=self._controller.lending_prices if self._controller and not direct else None,

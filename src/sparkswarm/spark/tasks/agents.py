@@ -1,9 +1,8 @@
 """Agents: the executors' side of a rebalancing policy.
 
-``make_agent`` runs in the task of each executor, once a batch. Where executors have no tasks of
-their own, because points are matched by the tasks that read them, ``agents_task`` runs the agents
-after the points were matched, in batches in which the policy's controller has something to say or
-to ask. Running again writes other files with the same content.
+``agents_task`` runs after the points were matched, in batches in which the policy's controller has
+something to say or to ask: when a round ends, and while the plan changes. Running again writes
+other files with the same content.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 def make_agent(ctx: BatchContext, executor: int) -> Agent | None:
     """Return the policy's agent of an executor; None where it has none."""
-    if ctx.input.control is None:
-        return None
     return make_policy(ctx.input.config.policy).agent(
         AgentContext(
             executor=executor,

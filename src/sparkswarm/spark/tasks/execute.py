@@ -1,8 +1,7 @@
 """Execute: matches the points of an executor against the queries of their partitions.
 
 Runs in a task for each executor and batch; a sink that reads results twice runs it twice, with the
-same results. Statistics of the load are collected on the way and lie in files between batches,
-because the task of the next batch may run anywhere.
+same results. Statistics of the load are collected on the way and left in files.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import pyarrow as pa
 
 from sparkswarm.observe.progress import Counts
 from sparkswarm.spark.task_output import TaskOutput, TaskStage, Written
-from sparkswarm.spark.tasks.agents import make_agent
 from sparkswarm.spark.tasks.blocks import BlockWriter
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Lot, Matcher
 from sparkswarm.spark.tasks.packing import unpack_rows
@@ -77,9 +75,7 @@ class ExecutorWork:
         self._result_types = [] if results is None else [field.type for field in results]
         started = time.thread_time()
         self._matcher = Matcher(ctx)
-        self._agent = make_agent(ctx, executor)
-        owned = frozenset(p.id for p in ctx.plan.partitions if executor in p.owners)
-        self._tally = TaskTally(ctx, self._agent, owned)
+        self._tally = TaskTally(ctx)
         self._results = ResultOutput(ctx, str(executor))
         self._blocks = BlockWriter(ctx, executor) if ctx.input.window is not None else None
         self._max_event_time = 0
@@ -131,7 +127,6 @@ class ExecutorWork:
         """End the batch for this executor; return what the driver must know."""
         started = time.thread_time()
         tally = self._tally
-        agent = self._agent.close() if self._agent else None
         blocks = self._blocks.close() if self._blocks else ()
         collected = tally.write(f"m{self._executor}")
         result_files = self._results.close()
@@ -149,7 +144,6 @@ class ExecutorWork:
             pieces=tally.pieces,
             busy_s=self._busy_s,
             max_event_time=self._max_event_time,
-            agent=agent,
             collected=collected,
             result_files=result_files,
             spark_task=self._ctx.spark_task,

@@ -1,7 +1,7 @@
 """Counts what a task matched: in all, by partition, and the statistics of partitions.
 
-Runs in the tasks that match points. Statistics that the owner of a partition cannot collect,
-because another task matched the points, are left in a soft file that the owner reads later.
+Runs in the tasks that match points, whoever owns their partitions. Statistics are left in a soft
+file, which the agents of the owners read when they next run.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from sparkswarm.policies import Agent, Collected
+from sparkswarm.policies import Collected
 from sparkswarm.protocol.statistics import Statistics
 from sparkswarm.store import statistics as statistics_file
 from sparkswarm.store.files import Folder
@@ -26,20 +26,13 @@ class TaskTally:
     ----------
     ctx
         The task's context.
-    agent
-        The agent of the executor whose task this is; None where there is none.
-    owned
-        Ids of the partitions whose statistics that agent keeps.
     """
 
-    def __init__(
-        self, ctx: BatchContext, agent: Agent | None = None, owned: frozenset[int] = frozenset()
-    ) -> None:
+    def __init__(self, ctx: BatchContext) -> None:
         self._ctx = ctx
-        self._agent, self._owned = agent, owned
-        self._collects = agent is not None or ctx.input.collect_statistics
+        self._collects = ctx.input.collect_statistics
         self._match_weight = ctx.input.match_weight
-        self._others: dict[int, Statistics] = {}
+        self._statistics: dict[int, Statistics] = {}
         self.points = self.matches = self.checks = self.pieces = 0
         self.points_by_partition: Counter[int] = Counter()
 
@@ -53,25 +46,21 @@ class TaskTally:
         for part in lot.parts:
             here = slice(part.low, part.high)
             self.points_by_partition[part.partition_id] += part.high - part.low
-            if work is None:
-                continue
-            if self._agent is not None and part.partition_id in self._owned:
-                self._agent.collect(part.partition_id, lot.column[here], lot.row[here], work[here])
-            else:
-                statistics = self._statistics(part.partition_id)
+            if work is not None:
+                statistics = self._of(part.partition_id)
                 statistics.collect_points(lot.column[here], lot.row[here], work[here])
 
-    def _statistics(self, partition_id: int) -> Statistics:
-        if partition_id not in self._others:
+    def _of(self, partition_id: int) -> Statistics:
+        if partition_id not in self._statistics:
             cells = self._ctx.partition(partition_id).cells
-            self._others[partition_id] = Statistics(cells)
-        return self._others[partition_id]
+            self._statistics[partition_id] = Statistics(cells)
+        return self._statistics[partition_id]
 
     def write(self, name: str) -> Collected | None:
-        """Write the statistics of partitions that others own, if there are any."""
-        if not self._others:
+        """Write the statistics, if there are any."""
+        if not self._statistics:
             return None
-        content = statistics_file.points_to_bytes(self._others)
+        content = statistics_file.points_to_bytes(self._statistics)
         name = self._ctx.file_name(Folder.SOFT, f"{name}-collected")
         ref = self._ctx.input.files.write(name, content, durable=False)
-        return Collected(file=ref, partitions=tuple(self._others))
+        return Collected(file=ref, partitions=tuple(self._statistics))
