@@ -149,9 +149,12 @@ class Death:
     def lay_in_wait(self) -> None:
         """Wrap what the engine does on the driver."""
         from sparkswarm.spark.driver import batch
+        from sparkswarm.store import deltas
         from sparkswarm.store.epochs import Epochs
 
-        begin, commit, apply = Epochs.begin, Epochs.commit, batch.with_operations
+        begin, commit, apply = Epochs.begin, Epochs.commit, batch.store_operations
+        # Queries are compacted now and then.
+        deltas.COMPACT_LEAST = 60
 
         def begun(epochs: Epochs, epoch: Any) -> None:
             self.comes(BEFORE_EPOCH, epoch.batch)
@@ -164,12 +167,12 @@ class Death:
             self.comes(AFTER_COMMIT, made.batch)
 
         def applied(*args: Any, **named: Any) -> Any:
-            result = apply(*args, **named)
-            self.comes(AFTER_OPERATIONS, result.epoch.batch)
-            return result
+            after, snapshots = apply(*args, **named)
+            self.comes(AFTER_OPERATIONS, after.epoch.batch)
+            return after, snapshots
 
         Epochs.begin, Epochs.commit = begun, committed  # type: ignore[method-assign]
-        batch.with_operations = applied
+        batch.store_operations = applied
 
     def among(self, results: Any, batch: int) -> Any:
         """Return the results with a task among them that kills, where it is told to."""

@@ -150,6 +150,7 @@ def start(spark, folders, tmp_path, checkpoint="checkpoint", sink=None, event_ti
         checkpoint=str(tmp_path / checkpoint),
         point_columns=PointColumns(time="ts" if event_time else None),
         query_columns=QueryColumns(expires="expires"),
+        preload=folders.read_preload(spark) if any(folders.preload.iterdir()) else None,
         trigger={"availableNow": True},
     )
 
@@ -181,7 +182,7 @@ def test_a_batch_that_comes_again_after_all_was_done_leaves_the_same_rows(
 def stopped(spark, tmp_path_factory):
     """A run that stopped after two of three batches, and its world."""
     tmp_path = tmp_path_factory.mktemp("stopped")
-    world = make_world(77, batches=3)
+    world = make_world(77, batches=3, preload=80)
     folders = world.write(tmp_path / "world")
     late = [path for path in tmp_path.glob("world/*/00002*.parquet")]
     aside = tmp_path / "aside"
