@@ -491,6 +491,35 @@ def test_a_run_goes_on_with_another_policy_and_other_numbers(spark, tmp_path):
     assert not difference(matches_of(memory.table()), expected(world).matches)
 
 
+def test_streams_may_be_unions_themselves_and_observed(spark, tmp_path):
+    """Operations are found among the partitions of a batch however it is put together."""
+    world = make_world(47, batches=4, operations=40)
+    world = World(
+        [
+            Batch(b.points if i != 2 else [], b.operations if i != 1 else [])
+            for i, b in enumerate(world.batches)
+        ],
+        [],
+    )
+    folders = world.write(tmp_path / "world")
+
+    def halves(read):
+        even, odd = (read(spark).where(f"id % 2 {sign} 0") for sign in ("=", "<>"))
+        return even.unionByName(odd)
+
+    points = halves(folders.read_points).observe("mine", F.count(F.lit(1)).alias("rows"))
+    memory = MemorySink()
+    handle = Swarm(spark, config(executors=2)).start(
+        points, halves(folders.read_operations), sink=memory,
+        checkpoint=str(tmp_path / "checkpoint"),
+        query_columns=QueryColumns(expires="expires"), trigger={"availableNow": True},
+    )  # fmt: skip
+    handle.await_termination()
+    wanted = expected(world)
+    assert not difference(matches_of(memory.table()), wanted.matches)
+    assert handle.status().operations == wanted.operations
+
+
 def test_files_that_only_old_batches_need_are_deleted(spark, tmp_path):
     world = make_world(46, batches=12, points=20, operations=20)
     memory = MemorySink()

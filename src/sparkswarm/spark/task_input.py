@@ -77,6 +77,8 @@ class TaskInput:
         Queries that expired before this time need not be kept.
     window_start
         Time from which snapshot queries see points.
+    operations
+        Number of operations that the driver read from the batch.
     query_changes
         Files with the queries that this batch added and removed, for statistics; where agents do
         not run in every batch, also those of the batches before.
@@ -100,5 +102,6 @@ class TaskInput:
     max_event_time: int = 0
     purge_before: int = 0
     window_start: int = 0
+    operations: int = 0
     query_changes: tuple[FileRef, ...] = ()
     version: int = VERSION

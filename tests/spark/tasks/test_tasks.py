@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from sparkswarm import Aggregates, PairFunction, Sliding
+from sparkswarm.errors import StoreError
 from sparkswarm.observe.progress import Counts
 from sparkswarm.policies import LendingPrices, make_policy
 from sparkswarm.protocol.messages import CostReport
-from sparkswarm.spark.columns import INPUT_PARTITION
+from sparkswarm.spark.columns import INPUT_PARTITION, OPERATIONS
 from sparkswarm.spark.task_output import PACKED_PREFIX, TaskStage
 from sparkswarm.spark.tasks import match as match_module
 from sparkswarm.spark.tasks.answers import answer_task
@@ -216,6 +217,16 @@ def test_an_application_decides_about_pairs(tmp_path: Path) -> None:
     tasks = Tasks(tmp_path, application=PairFunction(even))
     tasks.apply(register(1, 0.0, 0.0, 8.0, 8.0))
     assert tasks.match((1, 1.0, 1.0), (2, 1.0, 1.0), (4, 6.0, 6.0)) == {2: [1], 4: [1]}
+
+
+def test_operations_that_the_driver_did_not_find_are_not_lost(tasks: Tasks) -> None:
+    points = points_table((1, 1.0, 1.0), (2, 2.0, 2.0))
+    rows = points.append_column(OPERATIONS, pa.array([None, "register,1"]))
+    with pytest.raises(StoreError, match="operations that the driver did not find"):
+        tasks.route(rows)
+    tasks.input = replace(tasks.input, operations=1)
+    tasks.route(rows)
+    assert tasks.outputs[-1].counts.points == 1
 
 
 # -- state -------------------------------------------------------------------------------------

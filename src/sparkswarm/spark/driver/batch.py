@@ -262,7 +262,7 @@ def store_operations(
         return task_input, []
     applied = apply_operations(context.open(task_input), operations)
     collector.add(applied.output)
-    task_input = applied.input
+    task_input = replace(applied.input, operations=operations.num_rows)
     if is_compaction_due(task_input.epoch.manifest):
         task_input = compact(rows.sparkSession, task_input, collector, context)
     return task_input, applied.snapshots

@@ -56,7 +56,7 @@ def read_operations(rows: DataFrame, has_details: bool) -> pa.Table | None:
     served = context._jvm.PythonRDD.runJob(context._jsc.sc(), batches, partitions)  # type: ignore
     with _load_from_socket(served, _Bytes()) as stream:
         found = [pa.ipc.read_record_batch(pa.py_buffer(one), _LINES) for one in stream]
-    column = pa.chunked_array([batch.column(0) for batch in found], pa.string())
+    column = pa.chunked_array([batch.column(0).drop_null() for batch in found], pa.string())
     return parse_lines(column, has_details) if len(column) else None
 
 
@@ -74,15 +74,15 @@ def _operations_branch(rows: DataFrame) -> tuple[int, int] | None:
         if before.size() != 1 or before.apply(0).getClass().getSimpleName() != "OneToOneDependency":
             return None
         rdd = before.apply(0).rdd()
-    branches = rdd.rdds()
-    last = branches.apply(branches.size() - 1)
-    number = last.getNumPartitions()
+    branches, total = rdd.rdds(), scan.getNumPartitions()
+    branch = last = branches.apply(branches.size() - 1)
     while True:
         scope, before = last.scope(), last.dependencies()
         if scope.isDefined() and scope.get().name() == _BARRIER:
-            return number, scan.getNumPartitions()
+            return branch.getNumPartitions(), total
         if before.size() != 1:
-            return None
+            # Spark leaves out a branch without partitions.
+            return 0, total
         last = before.apply(0).rdd()
 
 

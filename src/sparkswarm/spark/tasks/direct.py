@@ -32,7 +32,7 @@ def match_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
     """Check the points of an input partition and match them."""
     work: DirectWork | None = None
     for chunk in row_chunks(batches, CHUNK_ROWS):
-        points = points_of(chunk)
+        points = points_of(ctx, chunk)
         if points.num_rows:
             if work is None:
                 work = DirectWork(ctx, points.column(INPUT_PARTITION)[0].as_py())

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkswarm.compiled import BoolArray, FloatArray, LongArray
+from sparkswarm.errors import StoreError
 from sparkswarm.geometry import Fault
 from sparkswarm.spark.columns import OPERATIONS
 from sparkswarm.spark.tasks.packing import nulls
@@ -46,15 +47,19 @@ def row_chunks(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Tabl
         yield pa.Table.from_batches(waiting)
 
 
-def points_of(rows: pa.Table) -> pa.Table:
+def points_of(ctx: BatchContext, rows: pa.Table) -> pa.Table:
     """Return the points among the rows of a batch; the driver has read the operations."""
     if OPERATIONS not in rows.column_names:
         return rows
     operations = rows.column(OPERATIONS)
-    points = (
-        rows if operations.null_count == len(operations) else rows.filter(pc.is_null(operations))
-    )
-    return points.drop_columns([OPERATIONS])
+    if operations.null_count < len(operations):
+        if not ctx.input.operations:
+            raise StoreError(
+                f"batch {ctx.epoch.batch} has operations that the driver did not find: this "
+                "version of Spark plans a union in another way; nothing was lost, please report it"
+            )
+        rows = rows.filter(pc.is_null(operations))
+    return rows.drop_columns([OPERATIONS])
 
 
 def coordinates(points: pa.Table) -> tuple[FloatArray, FloatArray]:

@@ -51,7 +51,7 @@ def route_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
         # An executor knows its number from its rows, so each gets some, if only empty ones.
         yield packed([(RowKind.POINTS, m, None) for m in range(ctx.plan.executors)])
     for chunk in row_chunks(batches, CHUNK_ROWS):
-        points = points_of(chunk)
+        points = points_of(ctx, chunk)
         if points.num_rows:
             number, rows = assign_points(ctx, points, lender or ctx.router, quarantine)
             counts += Counts(points=number)
