@@ -182,6 +182,40 @@ def overhead(
 
 
 @bench.command()
+def control(
+    executors: Annotated[int, typer.Option(min=1, help="Number of executors.")] = 1_000,
+    partitions: Annotated[int, typer.Option(min=1, help="Number of partitions.")] = 100_000,
+    grid: Annotated[int, typer.Option(min=1, help="Columns, and rows, of the grid.")] = 10_000,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Measure what the control of a batch costs beside its points, without Spark.
+
+    batch_ms is the driver's time for a batch before which 1% of the partitions changed: plan and
+    manifest made and written, the input of tasks pickled, commit. round_ms: the Coordinator takes
+    a report of each executor, asks, and takes the answers. cleaning_ms: old files are deleted.
+    briefing_bytes: what is sent with every task of a batch. worker_ms and worker_changed_ms: a new
+    Python worker opens its first batch, and the one after it. worker_bytes: its private memory.
+
+    Example: sparkswarm bench control --executors 100 --partitions 10000 --grid 1000
+    """
+    from sparkswarm.bench.control import ControlSettings, run_control
+
+    settings = ControlSettings(executors=executors, partitions=partitions, grid=grid, seed=seed)
+    with exit_on_error(), _steps(4) as on_step:
+        found = run_control(settings, on_step).to_json()
+    title = f"{executors:,} executors, {partitions:,} partitions, {grid:,} x {grid:,} cells"
+    table = Table(title=title, box=box.SIMPLE)
+    table.add_column("")
+    table.add_column("", justify="right")
+    for name, value in found.items():
+        table.add_row(name, f"{value:,}")
+    stderr.print(table)
+    settings_json = {"executors": executors, "partitions": partitions, "grid": grid, "seed": seed}
+    write_json(json_to, settings_json | found)
+
+
+@bench.command()
 def engine(
     batches: Annotated[int, typer.Option(min=6, help="Batches per run.")] = 8,
     points: Annotated[int, typer.Option(min=1000, help="Points per batch.")] = 1_000_000,

@@ -120,6 +120,11 @@ class StageTimer:
         self._last = now
 
 
+def pickled_input(task_input: TaskInput) -> bytes:
+    """Return the input of tasks as it is sent with each of them."""
+    return pickle.dumps(task_input)
+
+
 class Stages:
     """The stages of one batch as DataFrames.
 
@@ -133,7 +138,7 @@ class Stages:
 
     def __init__(self, task_input: TaskInput, collector: OutputCollector) -> None:
         self.input = task_input
-        self._pickled = pickle.dumps(task_input)
+        self._pickled = pickled_input(task_input)
         self._collector = collector
 
     def map(self, rows: DataFrame, function: TaskFunction, schema: StructType | str) -> DataFrame:
