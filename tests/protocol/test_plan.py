@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ from sparkswarm.protocol.partition import (
     reshared,
     split,
 )
-from sparkswarm.protocol.plan import Plan
+from sparkswarm.protocol.plan import Plan, covers_once
 
 from ..support.strategies import (
     Operation,
@@ -500,3 +501,18 @@ FRACTIONS: dict[str, Damage] = {
 @pytest.mark.parametrize("damage", FRACTIONS.values(), ids=FRACTIONS.keys())
 def test_a_fraction_for_a_whole_number_is_refused(damage: Damage) -> None:
     refuses(damage)
+
+
+def _rects(side: int) -> st.SearchStrategy[CellRect]:
+    edges = st.tuples(st.integers(0, side - 1), st.integers(1, side)).map(sorted)
+    edges = edges.filter(lambda edge: edge[0] < edge[1])
+    return st.tuples(edges, edges).map(lambda e: CellRect(e[0][0], e[1][0], e[0][1], e[1][1]))
+
+
+@given(st.lists(_rects(2), min_size=1, max_size=5))
+def test_what_covers_each_cell_once_is_known_by_area_and_corners(rects: list[CellRect]) -> None:
+    covered = np.zeros((2, 2), dtype=int)
+    for rect in rects:
+        covered[rect.slices] += 1
+    partitions = [Partition(i, rect, (0,)) for i, rect in enumerate(rects)]
+    assert covers_once(partitions, [CellRect(0, 0, 2, 2)]) == (covered == 1).all()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
@@ -61,6 +62,8 @@ class Coordinator:
         self._waiting: list[IdRequest] = []
         self._unusable: set[int] = set()
         self._lost: set[int] = set()
+        self._counted: tuple[Partition, ...] = ()
+        self._held: Counter[int] = Counter()
 
     def handle(self, message: Message) -> list[Message]:
         """Take one message; return the messages to send."""
@@ -278,7 +281,7 @@ class Coordinator:
 
     def _request(self, group: Group) -> ReduceRequest:
         """Return the request, with ids enough for anything m_high may do."""
-        each = PIECES_PER_PAIR + len(self.plan.owned_by(group.m_high))
+        each = PIECES_PER_PAIR + self._partitions_of(group.m_high)
         ids = self._reserve(group.m_high, each * len(group.m_lows))
         return ReduceRequest(
             m_high=group.m_high,
@@ -288,6 +291,23 @@ class Coordinator:
             system_received=self._system_received,
             fresh_ids=tuple(ids[i * each] for i in range(len(group.m_lows))),
         )
+
+    def _partitions_of(self, executor: int) -> int:
+        """Return how many partitions an executor owns."""
+        if self._counted is not self.plan.partitions:
+            self._counted = self.plan.partitions
+            self._held = Counter(m for partition in self._counted for m in partition.owners)
+        return self._held[executor]
+
+    def _publish(self, changes: list[PlanChange]) -> None:
+        """Apply changes, and count what executors own after them."""
+        known = self._counted is self.plan.partitions
+        self.plan = self.plan.apply(changes)
+        if known:
+            for change in changes:
+                self._held.subtract(m for partition in change.retired for m in partition.owners)
+                self._held.update(m for partition in change.created for m in partition.owners)
+            self._counted = self.plan.partitions
 
     def _reserve(self, executor: int, count: int) -> range:
         ids, self.plan = self.plan.reserve(count)
@@ -299,12 +319,13 @@ class Coordinator:
         granted = self._take_grant(proposal)
         messages: list[Message] = []
         accepted: list[PlanChange] = []
-        current = set(self.plan.partitions)
+        changed: dict[int, Partition | None] = {}
         for change in proposal.changes:
-            refusal = self._why_not(change, proposal, current, granted)
+            refusal = self._why_not(change, proposal, changed, granted)
             if refusal is None:
                 accepted.append(change)
-                current = current.difference(change.retired).union(change.created)
+                changed |= {partition.id: None for partition in change.retired}
+                changed |= {partition.id: partition for partition in change.created}
             else:
                 messages += [
                     Refused(proposal.executor, proposal.round, change, refusal),
@@ -318,7 +339,7 @@ class Coordinator:
                     ),
                 ]
         if accepted:
-            self.plan = self.plan.apply(accepted)
+            self._publish(accepted)
             costs: tuple[float, ...] = ()
             if len(accepted) == len(proposal.changes):
                 for m_low, cost in proposal.moved:
@@ -341,16 +362,23 @@ class Coordinator:
         return messages
 
     def _why_not(
-        self, change: PlanChange, proposal: Proposal, current: set[Partition], granted: range
+        self,
+        change: PlanChange,
+        proposal: Proposal,
+        changed: Mapping[int, Partition | None],
+        granted: range,
     ) -> Reason | None:
-        """Return why a change cannot be made, or None.
+        """Return why a change cannot be made after those ``changed`` already, or None.
 
         Owners of a shared partition may propose different changes to it in one round: the
         first one is made.
         """
         if proposal.round != self._round:
             return Reason.OLD_ROUND
-        if not current.issuperset(change.retired):
+        in_force = (
+            changed[p.id] if p.id in changed else self.plan.find(p.id) for p in change.retired
+        )
+        if tuple(in_force) != change.retired:
             return Reason.PLAN_CHANGED
         if not all(proposal.executor in partition.owners for partition in change.retired):
             return Reason.NOT_OWNER

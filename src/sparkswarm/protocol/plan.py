@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import heapq
 import operator
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from sparkswarm.compiled import LongArray
 from sparkswarm.errors import PlanError
 from sparkswarm.geometry import Bounds, CellRect, Grid
 from sparkswarm.protocol.partition import Partition, PlanChange
@@ -86,24 +88,58 @@ class Plan:
             or uses an id that was never reserved, is in use, or is not newer than its parents'.
             That no retired id is used again is up to whoever reserves ids.
         """
-        current = {partition.id: partition for partition in self.partitions}
+        created: dict[int, Partition] = {}
+        gone: set[int] = set()
         for change in changes:
             for partition in change.retired:
-                if current.get(partition.id) != partition:
+                position = self._position(partition.id)
+                if partition.id in created:
+                    known = created.pop(partition.id) == partition
+                else:
+                    known = position not in gone and self.find(partition.id) == partition
+                    gone.add(position)
+                if not known:
                     raise PlanError(f"{change.describe()}: p{partition.id} is not in the plan")
-                del current[partition.id]
             for partition in change.created:
                 newest_parent = max((p.id for p in change.retired), default=-1)
-                if not newest_parent < partition.id < self.next_id or partition.id in current:
+                is_used = partition.id in created or (
+                    self.find(partition.id) is not None and self._position(partition.id) not in gone
+                )
+                if not newest_parent < partition.id < self.next_id or is_used:
                     raise PlanError(f"{change.describe()}: id {partition.id} is not a fresh id")
                 if not all(0 <= owner < self.executors for owner in partition.owners):
                     raise PlanError(f"{change.describe()}: executors are 0 to {self.executors - 1}")
-                current[partition.id] = partition
-        return replace(
-            self,
-            version=self.version + 1,
-            partitions=tuple(current[key] for key in sorted(current)),
-        )
+                created[partition.id] = partition
+        return self.next_version(gone, [created[key] for key in sorted(created)])
+
+    def next_version(self, gone: Iterable[int], created: Iterable[Partition]) -> Plan:
+        """Return the next version: without some positions, with partitions in order of id.
+
+        What stays is copied in runs, so the time depends on what changes.
+        """
+        places: list[tuple[int, int, Partition | None]] = [(i, 1, None) for i in gone]
+        places += [(self._position(p.id), 0, p) for p in created]
+        partitions: list[Partition] = []
+        copied = 0
+        for position, _, partition in sorted(places, key=operator.itemgetter(0, 1)):
+            partitions += self.partitions[copied:position]
+            copied = position
+            if partition is None:
+                copied += 1
+            else:
+                partitions.append(partition)
+        partitions += self.partitions[copied:]
+        return replace(self, version=self.version + 1, partitions=tuple(partitions))
+
+    def find(self, partition_id: int) -> Partition | None:
+        """Return a partition by its id; None where it is not in the plan."""
+        position = self._position(partition_id)
+        if position < len(self.partitions) and self.partitions[position].id == partition_id:
+            return self.partitions[position]
+        return None
+
+    def _position(self, partition_id: int) -> int:
+        return bisect_left(self.partitions, partition_id, key=_id)
 
     def owned_by(self, executor: int) -> tuple[Partition, ...]:
         """Return the partitions that ``executor`` owns, alone or with others."""
@@ -121,18 +157,20 @@ class Plan:
 
     def check_tiling(self) -> None:
         """Raise PlanError unless every cell belongs to exactly one partition."""
-        covered = np.zeros((self.grid.rows, self.grid.columns), dtype=np.int16)
         for partition in self.partitions:
             if not self.grid.cells.contains(partition.cells):
                 raise PlanError(f"p{partition.id} reaches outside the grid: {partition.cells}")
+        if covers_once(self.partitions, [self.grid.cells]):
+            return
+        covered = np.zeros((self.grid.rows, self.grid.columns), dtype=np.int16)
+        for partition in self.partitions:
             covered[partition.cells.slices] += 1
         wrong = np.argwhere(covered != 1)
-        if len(wrong):
-            row, column = map(int, wrong[0])
-            raise PlanError(
-                f"{len(wrong)} cells are not covered exactly once, the first is column {column}, "
-                f"row {row}, covered {covered[row, column]} times"
-            )
+        row, column = map(int, wrong[0])
+        raise PlanError(
+            f"{len(wrong)} cells are not covered exactly once, the first is column {column}, "
+            f"row {row}, covered {covered[row, column]} times"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values, for :meth:`from_json`."""
@@ -181,3 +219,25 @@ class Plan:
             raise PlanError(f"this is not a plan: {error!r}") from error
         plan.check()
         return plan
+
+
+_id = operator.attrgetter("id")
+
+
+def covers_once(partitions: Iterable[Partition], cells: Iterable[CellRect]) -> bool:
+    """Return whether partitions within disjoint rectangles of cells cover each cell once.
+
+    In time that depends on their number alone. If the corners of both cancel each other out in
+    pairs, each cell is covered an odd number of times; if the areas are the same too, once.
+    """
+    ours = np.array([p.cells for p in partitions], dtype=np.int64).reshape(-1, 4)
+    theirs = np.array(list(cells), dtype=np.int64).reshape(-1, 4)
+
+    def area(rects: LongArray) -> int:
+        return int(((rects[:, 2] - rects[:, 0]) * (rects[:, 3] - rects[:, 1])).sum())
+
+    every = np.concatenate([ours, theirs])
+    corners = np.concatenate([every[:, [i, j]] for i in (0, 2) for j in (1, 3)])
+    # Cells are numbered with 32-bit integers, and so are corners in each direction.
+    _, counts = np.unique((corners[:, 0] << 32) | corners[:, 1], return_counts=True)
+    return area(ours) == area(theirs) and not (counts % 2).any()

@@ -7,16 +7,15 @@ changes references alone: no data is read or written for it. Made by the driver,
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-import numpy as np
-
 from sparkswarm.errors import StoreError
-from sparkswarm.geometry import CellRect, QueryCells
+from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.store.blocks import BlockMeta
 from sparkswarm.store.files import FileRef
@@ -173,11 +172,8 @@ class Manifest:
         kept = {partition.id for partition in new}
         retired = [partition for partition in old if partition.id not in kept]
         created = [partition for partition in new if partition.id not in self.partitions]
-        result = {p.id: self.partitions[p.id] for p in new if p.id in self.partitions}
-        overlapped = QueryCells.of([partition.cells for partition in retired])
-        states, blocks = dict(self.states), dict(self.blocks)
-        for partition in created:
-            under = [retired[i] for i in np.flatnonzero(overlapped.overlapping(partition.cells))]
+        partitions, states, blocks = dict(self.partitions), dict(self.states), dict(self.blocks)
+        for partition, under in zip(created, _overlapped(created, retired), strict=True):
             segments = [
                 replace(segment, cells=segment.cells.intersection(partition.cells))
                 for previous in under
@@ -186,18 +182,17 @@ class Manifest:
             ]
             if len({(segment.base, segment.own_delta) for segment in segments}) == 1:
                 segments = [replace(segments[0], cells=partition.cells)]
-            result[partition.id] = tuple(segments)
-            states[partition.id] = _inherited(self.states, under, partition.cells)
-            blocks[partition.id] = _inherited(self.blocks, under, partition.cells)
+            partitions[partition.id] = tuple(segments)
+            if inherited := _inherited(self.states, under, partition.cells):
+                states[partition.id] = inherited
+            if kept_points := _inherited(self.blocks, under, partition.cells):
+                blocks[partition.id] = kept_points
         for partition in retired:
+            partitions.pop(partition.id, None)
             states.pop(partition.id, None)
             blocks.pop(partition.id, None)
         return replace(
-            self,
-            version=self.version + 1,
-            partitions=result,
-            states=_nonempty(states),
-            blocks=_nonempty(blocks),
+            self, version=self.version + 1, partitions=partitions, states=states, blocks=blocks
         )
 
     @property
@@ -390,3 +385,27 @@ def _inherited(
     """Return the references of retired partitions that count for the cells of a new one."""
     existing = (ref for previous in retired for ref in refs.get(previous.id, ()))
     return tuple(here for ref in existing if (here := ref.within(cells)))
+
+
+def _overlapped(
+    created: Sequence[Partition], retired: Sequence[Partition]
+) -> Iterator[list[Partition]]:
+    """Yield for each new partition the retired ones that it overlaps, in their order.
+
+    The retired ones are found by squares of cells, each about as large as one of them.
+    """
+    area = sum(partition.cells.area for partition in retired)
+    side = max(1, math.isqrt(area // len(retired))) if retired else 1
+
+    def squares(cells: CellRect) -> Iterator[tuple[int, int]]:
+        for column in range(cells.col_start // side, (cells.col_stop - 1) // side + 1):
+            for row in range(cells.row_start // side, (cells.row_stop - 1) // side + 1):
+                yield column, row
+
+    in_square: dict[tuple[int, int], list[int]] = {}
+    for i, partition in enumerate(retired):
+        for square in squares(partition.cells):
+            in_square.setdefault(square, []).append(i)
+    for partition in created:
+        near = {i for square in squares(partition.cells) for i in in_square.get(square, ())}
+        yield [retired[i] for i in sorted(near) if retired[i].cells.overlaps(partition.cells)]
