@@ -255,7 +255,7 @@ def test_damaged_queries_end_the_run_with_the_name_of_the_file(
 def test_a_damaged_record_keeps_the_run_from_starting(spark, damaged, folder, damage):
     _, folders, tmp_path = damaged
     damage(max((tmp_path / "checkpoint" / "swarm" / folder).iterdir()))
-    with pytest.raises(StoreError, match=rf"{folder}/\d+\.json .*corrupt"):
+    with pytest.raises(StoreError, match=rf"{folder}/[-\w]+\.json .*corrupt"):
         start(spark, folders, tmp_path)
 
 

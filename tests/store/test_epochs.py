@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sparkswarm.errors import ConfigError, StoreError
 from sparkswarm.protocol.partition import TICKETS, split
 from sparkswarm.protocol.plan import Plan
+from sparkswarm.store import records
 from sparkswarm.store.epochs import FORMAT, INITIAL, MIGRATED, Commit, Epoch, Epochs
 from sparkswarm.store.files import FileRef, Files
 from sparkswarm.store.manifest import BaseGroup, DeltaRef, Manifest, SegmentRef
@@ -31,6 +32,15 @@ class QuickFiles(Files):
 
     def write(self, name: str, content: Any, rows: int = 0, durable: bool = True) -> FileRef:
         return super().write(name, content, rows, durable=False)
+
+
+@pytest.fixture(autouse=True, params=["in full", "as differences"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write small records in full, as the engine does, or as it does with large ones."""
+    if request.param == "as differences":
+        monkeypatch.setattr(records, "DIFFERENCES_FROM", 0)
+        monkeypatch.setattr(records, "LARGEST_DIFFERENCE", 2.0)
+        monkeypatch.setattr(records, "LONGEST_CHAIN", 3)
 
 
 @pytest.fixture
@@ -129,10 +139,22 @@ class Run:
         names = {f"commits/{c.batch + 1:012d}.json" for c in commits}
         names |= {f"epochs/{e.batch + 1:012d}.json" for e in epochs}
         for record in (*commits, *epochs):
-            names |= {f"plans/{record.plan.version:012d}.json"}
-            names |= {f"manifests/{record.manifest.version:012d}.json"}
             names |= {ref.name for ref in record.manifest.files()}
+        waiting = []
+        for name in sorted(names):
+            if name.startswith(("commits/", "epochs/")):
+                body = self.body(name)
+                waiting += [body["plan"], body["manifest"]]
+        while waiting:
+            names.add(name := waiting.pop())
+            if "since" in (body := self.body(name)):
+                waiting.append(body["since"])
         return names
+
+    def body(self, name: str) -> Any:
+        content = self.files.read(name)
+        assert content is not None, name
+        return json.loads(content)["body"]
 
 
 # -- records -----------------------------------------------------------------------------------

@@ -147,13 +147,16 @@ class Plan:
 
     def check(self) -> None:
         """Raise PlanError unless ids, owners and tiling are valid."""
+        self._check_partitions()
+        self.check_tiling()
+
+    def _check_partitions(self) -> None:
         ids = [partition.id for partition in self.partitions]
         if ids != sorted(set(ids)) or not all(0 <= i < self.next_id for i in ids):
             raise PlanError(f"ids must be distinct, in order and below {self.next_id}: {ids}")
         for partition in self.partitions:
             if not all(0 <= owner < self.executors for owner in partition.owners):
                 raise PlanError(f"p{partition.id}: executors are 0 to {self.executors - 1}")
-        self.check_tiling()
 
     def check_tiling(self) -> None:
         """Raise PlanError unless every cell belongs to exactly one partition."""
@@ -197,8 +200,37 @@ class Plan:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         """Read what :meth:`to_json` wrote; PlanError where it is not a plan."""
+        plan = cls._parsed(data)
+        plan.check()
+        return plan
+
+    def difference(self, before: Plan) -> dict[str, Any]:
+        """Return what changed since another plan of the same grid, as JSON values."""
+        old, new = ({p.id for p in plan.partitions} for plan in (before, self))
+        retired, created = sorted(old - new), new - old
+        part = replace(self, partitions=tuple(p for p in self.partitions if p.id in created))
+        return {**part.to_json(), "retired": retired, "changed": len(retired) + len(created)}
+
+    def with_difference(self, data: Mapping[str, Any]) -> Plan:
+        """Return the plan that differs from this one by what :meth:`difference` returned."""
+        part = self._parsed(data)
+        found = [self.find(partition_id) for partition_id in data.get("retired", ())]
+        retired = [partition for partition in found if partition is not None]
+        part._check_partitions()
+        if (
+            len(retired) < len(found)
+            or any(self.find(partition.id) for partition in part.partitions)
+            or not covers_once(part.partitions, [partition.cells for partition in retired])
+            or part.grid != self.grid
+        ):
+            raise PlanError(f"plan {part.version} does not differ from plan {self.version} so")
+        gone = {self._position(partition.id) for partition in retired}
+        return replace(part, partitions=self.next_version(gone, part.partitions).partitions)
+
+    @classmethod
+    def _parsed(cls, data: Mapping[str, Any]) -> Plan:
         try:
-            plan = cls(
+            return cls(
                 version=operator.index(data["version"]),
                 grid=Grid(Bounds(*map(float, data["bounds"])), *map(operator.index, data["grid"])),
                 executors=operator.index(data["executors"]),
@@ -217,8 +249,6 @@ class Plan:
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PlanError(f"this is not a plan: {error!r}") from error
-        plan.check()
-        return plan
 
 
 _id = operator.attrgetter("id")

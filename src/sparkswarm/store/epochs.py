@@ -8,17 +8,16 @@ every batch.
 
 from __future__ import annotations
 
-import json
 import re
-import zlib
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from sparkswarm.errors import ConfigError, PlanError, StoreError
+from sparkswarm.errors import ConfigError, StoreError
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.files import Files, Folder
 from sparkswarm.store.manifest import Manifest
+from sparkswarm.store.records import RecordFiles, read_json, to_bytes
 
 FORMAT = 3
 """Version of the checkpoint as a whole; other code must not read it if this differs."""
@@ -40,7 +39,14 @@ _COLLECTED = (
 )
 """Folders whose files are deleted as soon as no record refers to them."""
 
-_Record = TypeVar("_Record", Plan, Manifest)
+
+@dataclass(frozen=True, slots=True)
+class StoredEpoch:
+    """Names of the plan and the manifest of a record, and the manifest with that name."""
+
+    plan_name: str
+    manifest_name: str
+    manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +63,9 @@ class Epoch:
         The partitions, and the files before the batch's own operations.
     watermark, previous_watermark
         The watermark of this batch, and of the batch before.
+    stored
+        Where the plan is stored, and the manifest as it was before the batch; None while they are
+        not.
     """
 
     batch: int
@@ -65,6 +74,7 @@ class Epoch:
     manifest: Manifest
     watermark: int = MIN_TIME
     previous_watermark: int = MIN_TIME
+    stored: StoredEpoch | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +91,8 @@ class Commit:
         Latest event time so far, in microseconds; 0 before the first event.
     watermark
         The watermark of the batch.
+    stored
+        Where plan and manifest are stored; None while they are not.
     """
 
     batch: int
@@ -88,6 +100,7 @@ class Commit:
     manifest: Manifest
     max_event_time: int = 0
     watermark: int = MIN_TIME
+    stored: StoredEpoch | None = field(default=None, compare=False)
 
 
 class Epochs:
@@ -104,7 +117,7 @@ class Epochs:
     def __init__(self, files: Files, replayable: int) -> None:
         self._files = files
         self._replayable = replayable
-        self._written: dict[str, Plan | Manifest] = {}
+        self._record_files = RecordFiles(files)
         self._needed: dict[str, set[str]] = {}
 
     # -- the run ---------------------------------------------------------------------------
@@ -149,13 +162,14 @@ class Epochs:
         found = self._read(_name(Folder.COMMITS, batch))
         if found is None:
             return None
-        plan, manifest = self._named(found)
+        stored = self._named(found)
         return Commit(
             batch=batch,
-            plan=plan,
-            manifest=manifest,
+            plan=self._plan(stored),
+            manifest=stored.manifest,
             max_event_time=int(found["clock"]),
             watermark=int(found["watermark"]),
+            stored=stored,
         )
 
     def epoch_of(self, batch: int) -> Epoch | None:
@@ -163,28 +177,32 @@ class Epochs:
         found = self._read(_name(Folder.EPOCHS, batch))
         if found is None:
             return None
-        plan, manifest = self._named(found)
+        stored = self._named(found)
         previous_watermark, watermark = map(int, found["moment"])
         return Epoch(
             batch=batch,
             clock=int(found["time"]),
-            plan=plan,
-            manifest=manifest,
+            plan=self._plan(stored),
+            manifest=stored.manifest,
             watermark=watermark,
             previous_watermark=previous_watermark,
+            stored=stored,
         )
 
-    def begin(self, epoch: Epoch) -> None:
-        """Make an epoch durable, before its batch runs."""
-        named = self._stored(epoch.plan, epoch.manifest)
+    def begin(self, epoch: Epoch) -> Epoch:
+        """Make an epoch durable, before its batch runs; return it with where it is stored."""
+        stored = self._stored(epoch.plan, epoch.manifest)
         moment = [epoch.previous_watermark, epoch.watermark]
-        record = {"time": epoch.clock, "moment": moment, **named}
+        names = {"plan": stored.plan_name, "manifest": stored.manifest_name}
+        record = {"time": epoch.clock, "moment": moment, **names}
         self._write(_name(Folder.EPOCHS, epoch.batch), record)
+        return replace(epoch, stored=stored)
 
     def commit(self, commit: Commit) -> None:
         """Make a commit durable."""
-        named = self._stored(commit.plan, commit.manifest)
-        record = {"clock": commit.max_event_time, "watermark": commit.watermark, **named}
+        stored = self._stored(commit.plan, commit.manifest)
+        names = {"plan": stored.plan_name, "manifest": stored.manifest_name}
+        record = {"clock": commit.max_event_time, "watermark": commit.watermark, **names}
         self._write(_name(Folder.COMMITS, commit.batch), record)
 
     def collect_garbage(self) -> int:
@@ -198,18 +216,21 @@ class Epochs:
         old = [name for name in epochs if _number(name) <= last - self._replayable]
         old += [name for name in commits if _number(name) < last - self._replayable]
         needed: set[str] = set()
+        manifests: set[str] = set()
         for name in {*commits, *epochs} - set(old):
             record = self._read(name) or {}
-            needed |= {_numbered(Folder.PLANS, record["plan"])}
-            needed |= {_numbered(Folder.MANIFESTS, record["manifest"])}
-        manifests = [name for name in needed if name.startswith(f"{Folder.MANIFESTS}/")]
-        for name in manifests:
-            if name not in self._needed:
-                self._needed[name] = {ref.name for ref in self._load(Manifest, name).files()}
-            needed |= self._needed[name]
+            stored = self._named(record)
+            self._plan(stored)
+            needed |= self._record_files.needed(stored.plan_name)
+            needed |= self._record_files.needed(stored.manifest_name)
+            manifests.add(stored.manifest_name)
+            if stored.manifest_name not in self._needed:
+                self._needed[stored.manifest_name] = stored.manifest.file_names()
         self._needed = {name: self._needed[name] for name in manifests}
-        stored = [name for folder in _COLLECTED for name in self._files.list(folder)]
-        gone = old + [name for name in stored if name not in needed]
+        needed = needed.union(*self._needed.values())
+        self._record_files.retain(needed)
+        present = [name for folder in _COLLECTED for name in self._files.list(folder)]
+        gone = old + [name for name in present if name not in needed]
         self._files.delete(gone)
         return len(gone)
 
@@ -219,60 +240,24 @@ class Epochs:
         """Return the names of epochs or commits in order, without other files in the folder."""
         return [name for name in self._files.list(folder) if _RECORD.fullmatch(name)]
 
-    def _stored(self, plan: Plan, manifest: Manifest) -> dict[str, int]:
-        """Write plan and manifest unless they are the last written; return their versions."""
-        records: dict[str, Plan | Manifest] = {Folder.PLANS: plan, Folder.MANIFESTS: manifest}
-        for folder, record in records.items():
-            if self._written.get(folder) != record:
-                name = _numbered(folder, record.version)
-                self._write(name, record.to_json())
-                self._written[folder] = record
-                # A batch that runs again writes another manifest of the same number.
-                self._needed.pop(name, None)
-        return {"plan": plan.version, "manifest": manifest.version}
+    def _stored(self, plan: Plan, manifest: Manifest) -> StoredEpoch:
+        """Write plan and manifest unless they are the last written; return their names."""
+        names = self._record_files.write(plan), self._record_files.write(manifest)
+        return StoredEpoch(*names, manifest)
 
-    def _named(self, record: dict[str, Any]) -> tuple[Plan, Manifest]:
-        return (
-            self._load(Plan, _numbered(Folder.PLANS, record["plan"])),
-            self._load(Manifest, _numbered(Folder.MANIFESTS, record["manifest"])),
-        )
+    def _named(self, record: dict[str, Any]) -> StoredEpoch:
+        plan = _record_name(Folder.PLANS, record["plan"])
+        name = _record_name(Folder.MANIFESTS, record["manifest"])
+        return StoredEpoch(plan, name, self._record_files.read(Manifest, name))
 
-    def _load(self, kind: type[_Record], name: str) -> _Record:
-        found = self._read(name)
-        if found is None:
-            raise StoreError(
-                f"{name} is missing from {self._files.root}; the checkpoint is damaged: restore "
-                "it from a copy, or start again with another checkpoint"
-            )
-        try:
-            return kind.from_json(found)
-        except (PlanError, StoreError) as error:
-            raise self._corrupt(name) from error
-
-    def _corrupt(self, name: str) -> StoreError:
-        return StoreError(
-            f"{name} in {self._files.root} is corrupt; restore it from a copy, or start again "
-            "with another checkpoint"
-        )
+    def _plan(self, stored: StoredEpoch) -> Plan:
+        return self._record_files.read(Plan, stored.plan_name)
 
     def _write(self, name: str, body: dict[str, Any]) -> None:
-        text = json.dumps(body, separators=(",", ":"))
-        crc = zlib.crc32(text.encode())
-        self._files.write(name, f'{{"crc":{crc},"body":{text}}}'.encode())
+        self._files.write(name, to_bytes(body))
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        content = self._files.read(name)
-        if content is None:
-            return None
-        try:
-            record = json.loads(content)
-            body: dict[str, Any] = record["body"]
-            whole = record["crc"] == zlib.crc32(json.dumps(body, separators=(",", ":")).encode())
-        except (KeyError, TypeError, ValueError):
-            whole = False
-        if not whole:
-            raise self._corrupt(name)
-        return body
+        return read_json(self._files, name)
 
 
 _RECORD = re.compile(r"\w+/\d{12}\.json")
@@ -280,6 +265,11 @@ _RECORD = re.compile(r"\w+/\d{12}\.json")
 
 def _numbered(folder: str, number: int) -> str:
     return f"{folder}/{number:012d}.json"
+
+
+def _record_name(folder: str, name: str | int) -> str:
+    # Of older checkpoints: a number.
+    return _numbered(folder, name) if isinstance(name, int) else name
 
 
 def _name(folder: str, batch: int) -> str:

@@ -124,6 +124,7 @@ class StateRef:
 
 
 _Ref = TypeVar("_Ref", BlockRef, StateRef)
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +254,47 @@ class Manifest:
         refs |= {block.file for blocks in self.blocks.values() for block in blocks}
         return {ref for ref in refs if ref is not None}
 
+    def file_names(self) -> set[str]:
+        """Return the names of the files that count."""
+        names = {ref.name for group in self.bases for ref in (group.directory, *group.bases)}
+        segments = [segment for some in self.partitions.values() for segment in some]
+        names |= {segment.base.name for segment in segments if segment.base}
+        names |= {segment.own_delta.name for segment in segments if segment.own_delta}
+        names |= {delta.file.name for delta in self.deltas}
+        names |= {state.file.name for states in self.states.values() for state in states}
+        names |= {block.file.name for blocks in self.blocks.values() for block in blocks}
+        return names | ({self.prices.name} if self.prices else set())
+
+    def difference(self, before: Manifest) -> dict[str, Any]:
+        """Return what changed since another manifest, JSON-ready."""
+        changed: dict[str, Any] = {
+            name: _changed(getattr(before, name), getattr(self, name)) for name in _BY_ID
+        }
+        gone = {name: _gone(getattr(before, name), getattr(self, name)) for name in _BY_ID}
+        same_bases = self.bases == before.bases
+        part = replace(self, bases=() if same_bases else self.bases, **changed)
+        number = sum(map(len, changed.values())) + sum(map(len, gone.values()))
+        if not same_bases:
+            number += sum(len(group.bases) for group in self.bases)
+        return {**part.to_json(), "gone": gone, "same_bases": same_bases, "changed": number}
+
+    def with_difference(self, data: Mapping[str, Any]) -> Manifest:
+        """Return the manifest that differs from this one by what :meth:`difference` returned."""
+        part = self.from_json(data)
+        merged: dict[str, Any] = {}
+        try:
+            for name in _BY_ID:
+                gone = set(data["gone"][name])
+                kept = getattr(self, name)
+                if not gone <= kept.keys():
+                    raise StoreError(f"{name} without {sorted(gone - kept.keys())} lose them")
+                merged[name] = {**kept, **getattr(part, name)}
+                for key in gone:
+                    del merged[name][key]
+            return replace(part, bases=self.bases if data["same_bases"] else part.bases, **merged)
+        except (KeyError, TypeError) as error:
+            raise StoreError(f"this is not a difference of manifests: {error!r}") from error
+
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-ready form; files are listed once and referred to by position."""
         refs = sorted(self.files(), key=lambda ref: ref.name)
@@ -354,6 +396,21 @@ class Manifest:
             )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise StoreError(f"this is not a manifest: {error!r}") from error
+
+
+_BY_ID = ("partitions", "states", "blocks")
+"""What a manifest holds by partition id."""
+
+
+def _changed(before: Mapping[int, _Value], after: Mapping[int, _Value]) -> dict[int, _Value]:
+    # What stays is the same object in almost all cases: no value is compared then.
+    old = before.get
+    other = {key: value for key, value in after.items() if old(key) is not value}
+    return {key: value for key, value in other.items() if old(key) != value}
+
+
+def _gone(before: Mapping[int, object], after: Mapping[int, object]) -> list[int]:
+    return sorted(before.keys() - after.keys())
 
 
 def _file_ref(name: str, rows: int, size: int, crc: int) -> FileRef:

@@ -243,8 +243,7 @@ class RunLoop:
             watermark=self._watermark(previous),
             previous_watermark=previous.watermark,
         )
-        self.epochs.begin(epoch)
-        return epoch, previous
+        return self.epochs.begin(epoch), previous
 
     def initial_commit(self) -> Commit:
         """Return what a run without queries begins with."""
