@@ -157,6 +157,7 @@ def test_changes_of_partitions_name_no_file_that_was_not_named_before(
     for step in steps:
         plan, manifest = stepped(plan, manifest, step)
     assert manifest.files() == start[1].files()
+    assert manifest.file_names() == {ref.name for ref in manifest.files()}
 
 
 def test_a_partition_split_and_merged_again_is_one_segment_as_before() -> None:

@@ -169,7 +169,7 @@ def test_a_cache_maps_and_builds_every_file_once(tmp_path) -> None:
     assert (MAPPED, made) == (["base"], [[1, 2]])
     cache.drop_built()
     assert cache.built(ref, base, build) == 2
-    cache.retain({ref})
+    cache.retain({ref.name})
     cache.segment(left, manifest, GRID)
     assert MAPPED == ["base"]
     cache.retain(set())

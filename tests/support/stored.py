@@ -182,7 +182,7 @@ class StoredWorld:
         if self.batch % 3 == 0:
             self.cache = QueryCache(self.files)
         # What the manifest does not name must not be needed.
-        self.cache.retain(self.manifest.files())
+        self.cache.retain(self.manifest.file_names())
         content = self.files.__dict__["content"]
         names = {ref.name for ref in self.manifest.files()}
         for name in content.keys() - names:

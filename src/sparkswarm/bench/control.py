@@ -26,8 +26,8 @@ from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.messages import CostReport, Message, Proposal, Reason, ReduceRequest
 from sparkswarm.protocol.partition import Partition, PlanChange, moved
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.driver.batch import manifest_after, pickled_input
-from sparkswarm.spark.task_input import TaskInput
+from sparkswarm.spark.driver.batch import manifest_after
+from sparkswarm.spark.task_input import TaskInput, packed_input
 from sparkswarm.spark.tasks.context import open_context
 from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
 from sparkswarm.store.files import FileRef, Files
@@ -200,7 +200,7 @@ class Driver:
         plan = last.plan.apply(changes)
         manifest = last.manifest.for_plan(last.plan.partitions, plan.partitions)
         epoch = Epoch(batch=last.batch + 1, clock=0, plan=plan, manifest=manifest)
-        self.epochs.begin(epoch)
+        epoch = self.epochs.begin(epoch)
         task_input = TaskInput(
             files=self._files,
             config=self._config,
@@ -211,7 +211,7 @@ class Driver:
             ),
             collect_statistics=True,
         )
-        pickled = pickled_input(task_input)
+        pickled = packed_input(task_input)
         manifest = manifest_after(task_input, [], 0)
         self.last = Commit(batch=epoch.batch, plan=plan, manifest=manifest)
         self.epochs.commit(self.last)

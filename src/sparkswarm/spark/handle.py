@@ -127,6 +127,7 @@ class Handle:
                 clock=commit.max_event_time,
                 plan=commit.plan,
                 manifest=commit.manifest,
+                stored=commit.stored,
             ),
             attempt="ask",
             application=run.layout.application,

@@ -1,20 +1,26 @@
 """Contract: what a task is given.
 
-Built on the driver once a batch, pickled, and sent with the code of every task of the batch.
-Queries, points and statistics are not in it: tasks find them in the files that it names.
+Built on the driver once a batch, packed, and sent with the code of every task of the batch.
+Plan, manifest, queries, points and statistics are not in it: tasks find them in the files that it
+names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import pickle
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.config import SwarmConfig
 from sparkswarm.policies import LendingPrices
+from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.task_output import AnswerSchema, OutputKind, OutputSchema
 from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.files import FileRef, Files
+from sparkswarm.store.manifest import Manifest
+from sparkswarm.store.records import RecordFiles
 from sparkswarm.window.windows import Window
 
 VERSION = 1
@@ -105,3 +111,41 @@ class TaskInput:
     operations: int = 0
     query_changes: tuple[FileRef, ...] = ()
     version: int = VERSION
+
+
+def packed_input(task_input: TaskInput) -> bytes:
+    """Return an input as it is sent with every task.
+
+    Where plan and manifest are stored, their names are sent, and what the batch has changed in the
+    manifest since.
+    """
+    epoch, stored, difference = task_input.epoch, task_input.epoch.stored, None
+    if stored is not None:
+        if epoch.manifest is not stored.manifest:
+            difference = epoch.manifest.difference(stored.manifest)
+        nothing = Manifest(0, {})
+        epoch = replace(
+            epoch,
+            plan=replace(epoch.plan, partitions=()),
+            manifest=nothing,
+            stored=replace(stored, manifest=nothing),
+        )
+    packed = pickle.dumps((replace(task_input, epoch=epoch), difference))
+    return zlib.compress(packed, level=1)
+
+
+def unpacked_input(packed: bytes, records_of: Callable[[Files], RecordFiles]) -> TaskInput:
+    """Return the input that was packed; ``records_of`` a checkpoint are those known to a worker."""
+    task_input: TaskInput
+    task_input, difference = pickle.loads(zlib.decompress(packed))
+    epoch, stored = task_input.epoch, task_input.epoch.stored
+    if stored is None:
+        return task_input
+    records = records_of(task_input.files)
+    plan = records.read(Plan, stored.plan_name)
+    manifest = stored_manifest = records.read(Manifest, stored.manifest_name)
+    if difference is not None:
+        manifest = stored_manifest.with_difference(difference)
+    records.retain({stored.plan_name, stored.manifest_name})
+    stored = replace(stored, manifest=stored_manifest)
+    return replace(task_input, epoch=replace(epoch, plan=plan, manifest=manifest, stored=stored))

@@ -62,10 +62,10 @@ class QueryCache:
         self._numbered: tuple[tuple[BaseGroup, ...], dict[FileRef, int]] | None = None
         self._prices: tuple[tuple[FileRef | None, tuple[DeltaRef, ...]], PriceRaster] | None = None
 
-    def retain(self, refs: Collection[FileRef]) -> None:
-        """Drop everything about other files than these."""
+    def retain(self, names: Collection[str]) -> None:
+        """Drop everything about files with other names than these."""
         for cached in (self._mapped, self._removed, self._built):
-            for ref in cached.keys() - set(refs):
+            for ref in [ref for ref in cached if ref.name not in names]:
                 del cached[ref]
         self._migrated.clear()
 

@@ -12,7 +12,6 @@ the same. What each stage does to its rows is in ``spark/tasks``.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -34,7 +33,7 @@ from sparkswarm.spark.driver.layout import StreamLayout, packed_state
 from sparkswarm.spark.driver.operations import read_operations
 from sparkswarm.spark.session import temporary_settings
 from sparkswarm.spark.sinks import Sinks, reads_everything
-from sparkswarm.spark.task_input import TaskInput
+from sparkswarm.spark.task_input import TaskInput, packed_input
 from sparkswarm.spark.task_output import OutputKind, TaskOutput, TaskStage
 from sparkswarm.spark.tasks.agents import agents_task
 from sparkswarm.spark.tasks.answers import answer_task, window_edge_task
@@ -120,11 +119,6 @@ class StageTimer:
         self._last = now
 
 
-def pickled_input(task_input: TaskInput) -> bytes:
-    """Return the input of tasks as it is sent with each of them."""
-    return pickle.dumps(task_input)
-
-
 class Stages:
     """The stages of one batch as DataFrames.
 
@@ -138,13 +132,13 @@ class Stages:
 
     def __init__(self, task_input: TaskInput, collector: OutputCollector) -> None:
         self.input = task_input
-        self._pickled = pickled_input(task_input)
+        self._packed = packed_input(task_input)
         self._collector = collector
 
     def map(self, rows: DataFrame, function: TaskFunction, schema: StructType | str) -> DataFrame:
         """Run a task function on the rows of a frame."""
         # Columns are neither left out nor renamed on the way: Spark would copy every package.
-        task = arrow_task(function, self._pickled, self._collector.accumulator)
+        task = arrow_task(function, self._packed, self._collector.accumulator)
         return rows.mapInArrow(task, schema)
 
     def route(self, rows: DataFrame, targets: int) -> DataFrame:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
@@ -26,18 +25,19 @@ from sparkswarm.policies import PointRouter, make_policy
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.statistics import Statistics
-from sparkswarm.spark.task_input import TaskInput
+from sparkswarm.spark.task_input import TaskInput, unpacked_input
 from sparkswarm.spark.task_output import TaskOutput
 from sparkswarm.spark.tasks.packing import ArrowTask
 from sparkswarm.store.blocks import Block
 from sparkswarm.store.cache import OpenDelta, QueryCache
 from sparkswarm.store.compaction import base_queries, delta_queries
 from sparkswarm.store.deltas import changed_after
-from sparkswarm.store.files import FileRef
+from sparkswarm.store.files import FileRef, Files
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
 from sparkswarm.store.manifest import BlockRef, StateRef
 from sparkswarm.store.prices import PriceRaster
 from sparkswarm.store.queries import Queries
+from sparkswarm.store.records import RecordFiles
 from sparkswarm.store.segments import Base, Segment
 
 TaskFunction = Callable[["BatchContext", Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -100,13 +100,17 @@ class BatchContext:
         self._tables: dict[FileRef, pa.Buffer] = {}
         self._blocks: dict[tuple[FileRef, int], Block] = {}
         if previous and same_run:
-            named = task_input.epoch.manifest.files()
+            named = task_input.epoch.manifest.file_names()
             self.queries = previous.queries
             self.queries.retain(named)
             if previous.input.application != task_input.application:
                 self.queries.drop_built()
-            self._tables = {ref: kept for ref, kept in previous._tables.items() if ref in named}
-            self._blocks = {key: kept for key, kept in previous._blocks.items() if key[0] in named}
+            self._tables = {
+                ref: kept for ref, kept in previous._tables.items() if ref.name in named
+            }
+            self._blocks = {
+                key: kept for key, kept in previous._blocks.items() if key[0].name in named
+            }
 
     def for_task(
         self, task: int, attempt: int, collect: Callable[[TaskOutput], None]
@@ -251,7 +255,7 @@ class BatchContext:
 def arrow_task(
     function: TaskFunction, task_input: bytes, outputs: Accumulator[list[TaskOutput]]
 ) -> ArrowTask:
-    """Return a task function as ``mapInArrow`` takes it; ``task_input`` is pickled."""
+    """Return a task function as ``mapInArrow`` takes it; ``task_input`` is packed."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         spark = TaskContext.get()
@@ -268,11 +272,16 @@ def arrow_task(
 
 
 _contexts: dict[str, tuple[bytes, BatchContext]] = {}
+_records: dict[str, RecordFiles] = {}
 _frozen = False
 
 
+def _records_of(files: Files) -> RecordFiles:
+    return _records.setdefault(files.root, RecordFiles(files))
+
+
 def open_context(task_input: bytes) -> BatchContext:
-    """Return the context for a pickled input; one is kept for each checkpoint."""
+    """Return the context for a packed input; one is kept for each checkpoint."""
     global _frozen
     if not _frozen:
         _warm_up()
@@ -281,10 +290,10 @@ def open_context(task_input: bytes) -> BatchContext:
         gc.collect()
         gc.freeze()
         _frozen = True
-    for pickled, context in _contexts.values():
-        if pickled == task_input:
+    for packed, context in _contexts.values():
+        if packed == task_input:
             return context
-    opened: TaskInput = pickle.loads(task_input)
+    opened = unpacked_input(task_input, _records_of)
     root = opened.files.root
     previous = _contexts.get(root)
     _contexts[root] = (task_input, BatchContext(opened, previous[1] if previous else None))
