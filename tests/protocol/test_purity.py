@@ -29,6 +29,7 @@ FILES = sorted([*FOLDER.glob("**/*.py"), *(SOURCES / f"{name}.py" for name in OT
 PACKAGE = "sparkswarm.protocol"
 ALLOWED = {
     "__future__",
+    "bisect",
     "collections",
     "collections.abc",
     "dataclasses",

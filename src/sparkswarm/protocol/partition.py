@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from sparkswarm.errors import PlanError
 from sparkswarm.geometry import CellRect
@@ -66,6 +67,11 @@ class Partition:
                 f"in all, got {self.tickets}"
             )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Plans are large: half the size and time of what dataclasses do.
+        fields = self.id, tuple(self.cells), self.owners, self.tickets, self.parents
+        return _partition, (*fields, self.previous_owners)
+
     @property
     def is_shared(self) -> bool:
         """Whether several executors serve it."""
@@ -80,6 +86,10 @@ class Partition:
     def is_cell(self) -> bool:
         """Whether it is a single cell, which cannot be split."""
         return self.cells.area == 1
+
+
+def _partition(partition_id: int, cells: tuple[int, int, int, int], *fields: Any) -> Partition:
+    return Partition(partition_id, CellRect(*cells), *fields)
 
 
 class ChangeKind(StrEnum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import operator
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,19 +92,18 @@ class Plan:
         gone: set[int] = set()
         for change in changes:
             for partition in change.retired:
-                position = self._position(partition.id)
                 if partition.id in created:
                     known = created.pop(partition.id) == partition
                 else:
-                    known = position not in gone and self.find(partition.id) == partition
+                    position, found = self._look_up(partition.id)
+                    known = position not in gone and found == partition
                     gone.add(position)
                 if not known:
                     raise PlanError(f"{change.describe()}: p{partition.id} is not in the plan")
             for partition in change.created:
                 newest_parent = max((p.id for p in change.retired), default=-1)
-                is_used = partition.id in created or (
-                    self.find(partition.id) is not None and self._position(partition.id) not in gone
-                )
+                position, found = self._look_up(partition.id)
+                is_used = partition.id in created or (found and position not in gone)
                 if not newest_parent < partition.id < self.next_id or is_used:
                     raise PlanError(f"{change.describe()}: id {partition.id} is not a fresh id")
                 if not all(0 <= owner < self.executors for owner in partition.owners):
@@ -118,7 +117,7 @@ class Plan:
         What stays is copied in runs, so the time depends on what changes.
         """
         places: list[tuple[int, int, Partition | None]] = [(i, 1, None) for i in gone]
-        places += [(self._position(p.id), 0, p) for p in created]
+        places += [(self._look_up(p.id)[0], 0, p) for p in created]
         partitions: list[Partition] = []
         copied = 0
         for position, _, partition in sorted(places, key=operator.itemgetter(0, 1)):
@@ -133,13 +132,15 @@ class Plan:
 
     def find(self, partition_id: int) -> Partition | None:
         """Return a partition by its id; None where it is not in the plan."""
-        position = self._position(partition_id)
-        if position < len(self.partitions) and self.partitions[position].id == partition_id:
-            return self.partitions[position]
-        return None
+        return self._look_up(partition_id)[1]
 
-    def _position(self, partition_id: int) -> int:
-        return bisect_left(self.partitions, partition_id, key=_id)
+    def _look_up(self, partition_id: int) -> tuple[int, Partition | None]:
+        """Return where a partition is, or would be, and the partition if it is there."""
+        if not self.partitions or partition_id > self.partitions[-1].id:
+            return len(self.partitions), None
+        position = bisect_left(self.partitions, partition_id, key=_id)
+        found = self.partitions[position]
+        return position, found if found.id == partition_id else None
 
     def owned_by(self, executor: int) -> tuple[Partition, ...]:
         """Return the partitions that ``executor`` owns, alone or with others."""
@@ -204,12 +205,13 @@ class Plan:
         plan.check()
         return plan
 
-    def difference(self, before: Plan) -> dict[str, Any]:
-        """Return what changed since another plan of the same grid, as JSON values."""
-        old, new = ({p.id for p in plan.partitions} for plan in (before, self))
-        retired, created = sorted(old - new), new - old
-        part = replace(self, partitions=tuple(p for p in self.partitions if p.id in created))
-        return {**part.to_json(), "retired": retired, "changed": len(retired) + len(created)}
+    def difference(
+        self, retired: Sequence[Partition], created: tuple[Partition, ...]
+    ) -> dict[str, Any]:
+        """Return what changed since a plan without the one and with the other, as JSON values."""
+        part = replace(self, partitions=created)
+        numbers = {"retired": [p.id for p in retired], "changed": len(retired) + len(created)}
+        return {**part.to_json(), **numbers}
 
     def with_difference(self, data: Mapping[str, Any]) -> Plan:
         """Return the plan that differs from this one by what :meth:`difference` returned."""
@@ -224,7 +226,7 @@ class Plan:
             or part.grid != self.grid
         ):
             raise PlanError(f"plan {part.version} does not differ from plan {self.version} so")
-        gone = {self._position(partition.id) for partition in retired}
+        gone = {self._look_up(partition.id)[0] for partition in retired}
         return replace(part, partitions=self.next_version(gone, part.partitions).partitions)
 
     @classmethod
@@ -252,6 +254,19 @@ class Plan:
 
 
 _id = operator.attrgetter("id")
+
+
+def changed_partitions(
+    old: Iterable[Partition], new: Iterable[Partition]
+) -> tuple[tuple[Partition, ...], tuple[Partition, ...]]:
+    """Return the partitions that are only in the one plan, and only in the other, in order."""
+    old, new = tuple(old), tuple(new)
+    old_ids, new_ids = {p.id for p in old}, {p.id for p in new}
+    gone, fresh = old_ids - new_ids, new_ids - old_ids
+    return (
+        tuple(p for p in old if p.id in gone) if gone else (),
+        tuple(p for p in new if p.id in fresh) if fresh else (),
+    )
 
 
 def covers_once(partitions: Iterable[Partition], cells: Iterable[CellRect]) -> bool:

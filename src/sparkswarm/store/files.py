@@ -19,7 +19,7 @@ from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
@@ -67,6 +67,9 @@ class FileRef:
     rows: int
     size: int
     crc: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileRef, (self.name, self.rows, self.size, self.crc)
 
 
 def local_path(uri: str) -> Path | None:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from sparkswarm.errors import StoreError
 from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import Partition
+from sparkswarm.protocol.plan import changed_partitions
 from sparkswarm.store.blocks import BlockMeta
 from sparkswarm.store.files import FileRef
 
@@ -169,21 +170,11 @@ class Manifest:
         Both tile the same cells. A new partition inherits the files of the old partitions that
         it overlaps.
         """
-        old, new = list(old), list(new)
-        kept = {partition.id for partition in new}
-        retired = [partition for partition in old if partition.id not in kept]
-        created = [partition for partition in new if partition.id not in self.partitions]
+        retired, created = changed_between(tuple(old), tuple(new))
         partitions, states, blocks = dict(self.partitions), dict(self.states), dict(self.blocks)
         for partition, under in zip(created, _overlapped(created, retired), strict=True):
-            segments = [
-                replace(segment, cells=segment.cells.intersection(partition.cells))
-                for previous in under
-                for segment in self.partitions[previous.id]
-                if segment.cells.overlaps(partition.cells)
-            ]
-            if len({(segment.base, segment.own_delta) for segment in segments}) == 1:
-                segments = [replace(segments[0], cells=partition.cells)]
-            partitions[partition.id] = tuple(segments)
+            stored = [segment for previous in under for segment in self.partitions[previous.id]]
+            partitions[partition.id] = _segments_within(stored, partition.cells)
             if inherited := _inherited(self.states, under, partition.cells):
                 states[partition.id] = inherited
             if kept_points := _inherited(self.blocks, under, partition.cells):
@@ -404,13 +395,15 @@ _BY_ID = ("partitions", "states", "blocks")
 
 def _changed(before: Mapping[int, _Value], after: Mapping[int, _Value]) -> dict[int, _Value]:
     # What stays is the same object in almost all cases: no value is compared then.
+    if before is after:
+        return {}
     old = before.get
     other = {key: value for key, value in after.items() if old(key) is not value}
     return {key: value for key, value in other.items() if old(key) != value}
 
 
 def _gone(before: Mapping[int, object], after: Mapping[int, object]) -> list[int]:
-    return sorted(before.keys() - after.keys())
+    return [] if before is after else [key for key in before if key not in after]
 
 
 def _file_ref(name: str, rows: int, size: int, crc: int) -> FileRef:
@@ -436,10 +429,43 @@ def _nonempty(refs: Mapping[int, tuple[_Ref, ...]]) -> dict[int, tuple[_Ref, ...
     return {key: some for key, some in refs.items() if some}
 
 
+def changed_between(
+    old: tuple[Partition, ...], new: tuple[Partition, ...]
+) -> tuple[tuple[Partition, ...], tuple[Partition, ...]]:
+    """Return the partitions that are only in the one plan, and only in the other.
+
+    Asked for the same two plans again, as manifest and plan of a batch do, it knows the answer.
+    """
+    global _last_changed
+    last_old, last_new, changed = _last_changed
+    if old is not last_old or new is not last_new:
+        changed = changed_partitions(old, new)
+        _last_changed = old, new, changed
+    return changed
+
+
+_last_changed: tuple[Any, Any, tuple[tuple[Partition, ...], tuple[Partition, ...]]] = (
+    *(None, None),
+    ((), ()),
+)
+
+
+def _segments_within(stored: Sequence[SegmentRef], cells: CellRect) -> tuple[SegmentRef, ...]:
+    """Return the segments of a partition whose cells were those of others; one where one does."""
+    if len(stored) > 1:
+        stored = [segment for segment in stored if segment.cells.overlaps(cells)]
+    first = stored[0]
+    if all((s.base, s.own_delta) == (first.base, first.own_delta) for s in stored[1:]):
+        return (SegmentRef(cells, first.base, first.own_delta),)
+    return tuple(replace(s, cells=s.cells.intersection(cells)) for s in stored)
+
+
 def _inherited(
     refs: Mapping[int, tuple[_Ref, ...]], retired: Iterable[Partition], cells: CellRect
 ) -> tuple[_Ref, ...]:
     """Return the references of retired partitions that count for the cells of a new one."""
+    if not refs:
+        return ()
     existing = (ref for previous in retired for ref in refs.get(previous.id, ()))
     return tuple(here for ref in existing if (here := ref.within(cells)))
 
@@ -449,8 +475,10 @@ def _overlapped(
 ) -> Iterator[list[Partition]]:
     """Yield for each new partition the retired ones that it overlaps, in their order.
 
-    The retired ones are found by squares of cells, each about as large as one of them.
+    A partition that has just been made of others overlaps these. Else the retired ones are found by
+    squares of cells, each about as large as one of them.
     """
+    by_id = {partition.id: partition for partition in retired}
     area = sum(partition.cells.area for partition in retired)
     side = max(1, math.isqrt(area // len(retired))) if retired else 1
 
@@ -460,9 +488,15 @@ def _overlapped(
                 yield column, row
 
     in_square: dict[tuple[int, int], list[int]] = {}
-    for i, partition in enumerate(retired):
-        for square in squares(partition.cells):
-            in_square.setdefault(square, []).append(i)
     for partition in created:
-        near = {i for square in squares(partition.cells) for i in in_square.get(square, ())}
-        yield [retired[i] for i in sorted(near) if retired[i].cells.overlaps(partition.cells)]
+        cells = partition.cells
+        parents = [by_id[i] for i in sorted(partition.parents) if i in by_id]
+        if sum(cells.intersection(parent.cells).area for parent in parents) == cells.area:
+            yield [parent for parent in parents if parent.cells.overlaps(cells)]
+            continue
+        if not in_square:
+            for i, one in enumerate(retired):
+                for square in squares(one.cells):
+                    in_square.setdefault(square, []).append(i)
+        near = {i for square in squares(cells) for i in in_square.get(square, ())}
+        yield [retired[i] for i in sorted(near) if retired[i].cells.overlaps(cells)]

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 from sparkswarm.errors import PlanError, StoreError
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.files import Files, Folder
-from sparkswarm.store.manifest import Manifest
+from sparkswarm.store.manifest import Manifest, changed_between
 
 DIFFERENCES_FROM = 1_000
 """Number of partitions from which on differences are written."""
@@ -122,7 +122,7 @@ class RecordFiles:
 
 def _difference(before: Record, after: Record) -> dict[str, Any]:
     if isinstance(before, Plan) and isinstance(after, Plan):
-        return after.difference(before)
+        return after.difference(*changed_between(before.partitions, after.partitions))
     if isinstance(before, Manifest) and isinstance(after, Manifest):
         return after.difference(before)
     raise TypeError(f"{type(before)} and {type(after)} are records of different kinds")
