@@ -349,6 +349,37 @@ def test_a_hundred_operations_keep_the_tiling_exact_and_plan_and_index_in_step(
     assert found_per_query(found) == found_per_query(expected)
 
 
+@given(tilings(6, 6), st.lists(st.lists(operations, max_size=8), max_size=4))
+def test_an_index_that_follows_a_plan_is_as_one_made_of_it(plan, histories) -> None:
+    world, index = World(plan), GlobalIndex(plan)
+    plans = [plan]
+    for history in histories:
+        for operation in history:
+            world.step(operation)
+        plans.append(world.plan)
+    # There and back, and to a plan of another run.
+    for other in (*plans, *reversed(plans), Plan.initial(plan.grid, 3)):
+        index.follow(other)
+        index.check_tiling()
+        fresh = GlobalIndex(other)
+        assert dict(index.partitions) == dict(fresh.partitions)
+        x, y = (np.repeat(values, TICKETS) for values in centres(plan.grid))
+        assert rows_of(index.route(x, y)) == rows_of(fresh.route(x, y))
+
+
+def test_an_index_does_not_follow_a_plan_with_a_hole_or_of_another_grid() -> None:
+    plan = Plan.initial(grid_of(4, 4), 4)
+    index = GlobalIndex(plan)
+    for other in (
+        Plan(1, plan.grid, 4, plan.partitions[1:], plan.next_id),
+        Plan.initial(grid_of(4, 5), 4),
+    ):
+        with pytest.raises(PlanError, match="does not follow"):
+            index.follow(other)
+        assert dict(index.partitions) == {p.id: p for p in plan.partitions}
+        index.check_tiling()
+
+
 @given(tilings(), st.lists(operations, max_size=10), operations)
 def test_a_change_writes_only_the_cells_concerned(plan, history, operation) -> None:
     world = World(plan)

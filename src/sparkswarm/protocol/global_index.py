@@ -12,7 +12,7 @@ turns in one thread; several threads need a lock of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from sparkswarm.compiled import FloatArray, IntArray, LongArray, compiled
 from sparkswarm.errors import PlanError
 from sparkswarm.geometry import CellRect, Grid, QueryCells, Scale, place
 from sparkswarm.protocol.partition import Partition, PlanChange
-from sparkswarm.protocol.plan import Plan
+from sparkswarm.protocol.plan import Plan, covers_once
 
 
 class RoutedPoints(NamedTuple):
@@ -59,8 +59,9 @@ class GlobalIndex:
     def __init__(self, plan: Plan) -> None:
         plan.check_tiling()
         self.grid: Grid = plan.grid
-        self._partitions: dict[int, Partition] = {}
-        self._slot_of: dict[int, int] = {}
+        partitions = plan.partitions
+        self._partitions: dict[int, Partition] = {p.id: p for p in partitions}
+        self._slot_of: dict[int, int] = {p.id: slot for slot, p in enumerate(partitions)}
         self._free: list[int] = []
         self._updating: set[int] = set()
         self._cells: IntArray = np.empty((plan.grid.rows, plan.grid.columns), dtype=np.int32)
@@ -70,8 +71,14 @@ class GlobalIndex:
         # The owner of each ticket; a partition with one owner has one ticket.
         self._tickets: IntArray = np.zeros((capacity, 1), dtype=np.int32)
         self._ticket_count: IntArray = np.ones(capacity, dtype=np.int32)
-        for partition in plan.partitions:
-            self._cells[partition.cells.slices] = self._add(partition)
+        count = len(partitions)
+        self._ids[:count] = [p.id for p in partitions]
+        self._rects[:count] = [p.cells for p in partitions]
+        self._tickets[:count, 0] = [p.owners[0] for p in partitions]
+        for slot, partition in enumerate(partitions):
+            if partition.is_shared:
+                self._set_tickets(slot, partition)
+        _fill(self._cells, self._rects[:count])
 
     @property
     def partitions(self) -> Mapping[int, Partition]:
@@ -148,6 +155,27 @@ class GlobalIndex:
             self._cells[partition.cells.slices] = slot
         self._end(change)
 
+    def follow(self, plan: Plan) -> None:
+        """Lead to the partitions of another plan; only the cells of those that differ are written.
+
+        Raises
+        ------
+        PlanError
+            If the plan does not tile the same grid; nothing has changed then.
+        """
+        # What stays is the same object in almost all cases; the plan of another run has the same
+        # ids for other partitions.
+        here = self._partitions.get
+        created = [p for p in plan.partitions if here(p.id) is not p and here(p.id) != p]
+        kept = {p.id for p in plan.partitions}.difference(p.id for p in created)
+        retired = [p for p in self._partitions.values() if p.id not in kept]
+        same_cells = covers_once(created, [p.cells for p in retired])
+        if self._updating or plan.grid != self.grid or not same_cells:
+            raise PlanError(f"plan {plan.version} does not follow from the partitions here")
+        self._remove(retired)
+        for partition in created:
+            self._cells[partition.cells.slices] = self._add(partition)
+
     def apply_gradually(self, change: PlanChange) -> Iterator[None]:
         """Apply a change cell by cell, so that routing can go on in between.
 
@@ -214,7 +242,10 @@ class GlobalIndex:
     def _end(self, change: PlanChange) -> None:
         """Remove the retired partitions, which no cell leads to any more."""
         self._updating -= {partition.id for partition in (*change.retired, *change.created)}
-        for partition in change.retired:
+        self._remove(change.retired)
+
+    def _remove(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
             slot = self._slot_of.pop(partition.id)
             del self._partitions[partition.id]
             self._ids[slot] = -1
@@ -229,18 +260,27 @@ class GlobalIndex:
             self._ticket_count = np.concatenate(
                 [self._ticket_count, np.ones_like(self._ticket_count)]
             )
+        self._ids[slot] = partition.id
+        self._rects[slot] = partition.cells
+        self._set_tickets(slot, partition)
+        self._partitions[partition.id] = partition
+        self._slot_of[partition.id] = slot
+        return slot
+
+    def _set_tickets(self, slot: int, partition: Partition) -> None:
         holders = np.repeat(partition.owners, partition.tickets or 1)
         if len(holders) > self._tickets.shape[1]:
             wider = np.zeros((len(self._tickets), len(holders)), dtype=np.int32)
             wider[:, : self._tickets.shape[1]] = self._tickets
             self._tickets = wider
-        self._ids[slot] = partition.id
-        self._rects[slot] = partition.cells
         self._tickets[slot, : len(holders)] = holders
         self._ticket_count[slot] = len(holders)
-        self._partitions[partition.id] = partition
-        self._slot_of[partition.id] = slot
-        return slot
+
+
+@compiled
+def _fill(cells: IntArray, rects: IntArray) -> None:
+    for slot in range(len(rects)):
+        cells[rects[slot, 1] : rects[slot, 3], rects[slot, 0] : rects[slot, 2]] = slot
 
 
 @compiled

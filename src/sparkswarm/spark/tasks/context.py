@@ -18,12 +18,14 @@ import pyarrow as pa
 from pyspark import Accumulator, TaskContext
 
 from sparkswarm.apps.bound import BoundApplication
+from sparkswarm.errors import PlanError
 from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.index.build import build_index
 from sparkswarm.index.match import match
 from sparkswarm.policies import PointRouter, make_policy
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.partition import Partition
+from sparkswarm.protocol.plan import Plan
 from sparkswarm.protocol.statistics import Statistics
 from sparkswarm.spark.task_input import TaskInput, unpacked_input
 from sparkswarm.spark.task_output import TaskOutput
@@ -91,9 +93,7 @@ class BatchContext:
         self.grid = self.plan.grid
         same_run = previous is not None and previous.input.files == task_input.files
         self.index: GlobalIndex = (
-            previous.index
-            if previous and same_run and previous.plan == self.plan
-            else GlobalIndex(self.plan)
+            previous._index_for(self.plan) if previous and same_run else GlobalIndex(self.plan)
         )
         self.queries = QueryCache(task_input.files)
         self.computed: dict[str, Any] = {}
@@ -111,6 +111,15 @@ class BatchContext:
             self._blocks = {
                 key: kept for key, kept in previous._blocks.items() if key[0].name in named
             }
+
+    def _index_for(self, plan: Plan) -> GlobalIndex:
+        """Return the index for the next context, which takes it over from this one."""
+        try:
+            # The copies in earlier tasks have ended: a worker runs one task at a time.
+            self.index.follow(plan)
+        except PlanError:
+            return GlobalIndex(plan)
+        return self.index
 
     def for_task(
         self, task: int, attempt: int, collect: Callable[[TaskOutput], None]
