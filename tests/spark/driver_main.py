@@ -156,10 +156,11 @@ class Death:
         # Queries are compacted now and then.
         deltas.COMPACT_LEAST = 60
 
-        def begun(epochs: Epochs, epoch: Any) -> None:
+        def begun(epochs: Epochs, epoch: Any) -> Any:
             self.comes(BEFORE_EPOCH, epoch.batch)
-            begin(epochs, epoch)
+            stored = begin(epochs, epoch)
             self.comes(AFTER_EPOCH, epoch.batch)
+            return stored
 
         def committed(epochs: Epochs, made: Any) -> None:
             self.comes(BEFORE_COMMIT, made.batch)
