@@ -45,8 +45,8 @@ def screen(
     return Group(
         _head(scene, last.batch),
         _facts(scene, status, last),
-        _panel(_bars(last.busy_s, width - 4), "work of each executor in this batch"),
-        _panel(sparks, "balance by batch: mean work / largest, 1 is perfect"),
+        _panel(_bars(last.busy_s, width - 4), "run time of each executor's task in this batch"),
+        _panel(sparks, "balance by batch: mean run time / longest, 1 is perfect"),
         _panel(Group(*islice(newest, room)), "decisions and reasons, newest first", room + 2),
     )
 
@@ -56,7 +56,8 @@ def line(scene: Scene, status: Status, last: Progress) -> str:
     return (
         f"batch {last.batch + 1} of {scene.batches}, {_clock(scene, last.batch)}: "
         f"{last.points:,} points in {last.seconds:.2f} s, {last.matches:,} results, "
-        f"balance {last.balance:.2f}, {status.partitions} partitions"
+        f"balance {last.balance:.2f}, {last.lent / max(last.points, 1):.0%} lent, "
+        f"{status.partitions} partitions"
         + (", hotspot" if last.batch in scene.during else "")
     )
 
@@ -81,10 +82,10 @@ def summary(scene: Scene, swarm: Sequence[Progress], static: Sequence[Progress])
     size = f"{scene.batches} batches of {POINTS:,} points, {scene.executors} executors"
     notes = [
         "Means over the batches, without the first, which registers the subscriptions.",
-        "balance: mean work of the executors / the largest, 1 is perfect. busiest: processor "
-        "time of the busiest executor, for which a batch would wait if each had its own core. "
-        "batch: wall-clock time on this machine, where executors share the cores and Spark's own "
-        "work is most of it.",
+        "Each executor stands for a machine of its own. balance: mean run time of the executors' "
+        "tasks / the longest, 1 is perfect. busiest: the longest task, for which a batch would "
+        "wait if each executor had its own core. batch: wall-clock time on this machine, where "
+        "executors share the cores.",
     ]
     if static:
         notes.append("static: the same rows with a plan that never changes (static_uniform).")
