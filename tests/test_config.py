@@ -27,6 +27,8 @@ FRACTIONS = {
     "decay": (0.0, 1.0),
     "payback_rounds": (0.0, None),
 }
+SWITCHES = ("shared_cells", "shared_host", "lending")
+
 NUMBERS: dict[str, tuple[float, float | None]] = {**WHOLE, **FRACTIONS}
 CHOICES = {
     "policy": ("swarm", "static_uniform", "static_history", "replicated", "hash_cell"),
@@ -50,7 +52,7 @@ def make(name: str, value: object) -> SwarmConfig:
 
 
 def test_every_setting_is_tested_here() -> None:
-    tested = {"bounds", "grid", "shared_cells", *NUMBERS, *CHOICES}
+    tested = {"bounds", "grid", *SWITCHES, *NUMBERS, *CHOICES}
     assert {field.name for field in dataclasses.fields(SwarmConfig)} == tested
 
 
@@ -158,16 +160,17 @@ def test_what_is_no_choice_is_refused_with_the_choices(name: str, value: object)
     assert str(error.value) == f"{name} must be {allowed}, got {value!r}"
 
 
-def test_a_switch_is_on_or_off() -> None:
-    assert SwarmConfig(shared_cells=True).shared_cells is True
-    assert SwarmConfig(shared_cells=False).shared_cells is False
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_switch_is_on_or_off(name: str) -> None:
+    assert [getattr(make(name, value), name) for value in (True, False)] == [True, False]
 
 
+@pytest.mark.parametrize("name", SWITCHES)
 @pytest.mark.parametrize("value", [0, 1, "yes", None, 1.0])
-def test_what_is_no_switch_is_refused(value: object) -> None:
+def test_what_is_no_switch_is_refused(name: str, value: object) -> None:
     with pytest.raises(ConfigError) as error:
-        make("shared_cells", value)
-    assert str(error.value) == f"shared_cells must be true or false, got {value!r}"
+        make(name, value)
+    assert str(error.value) == f"{name} must be true or false, got {value!r}"
 
 
 # -- bounds and grid -----------------------------------------------------------------------

@@ -57,8 +57,7 @@ def line(scene: Scene, status: Status, last: Progress) -> str:
         f"batch {last.batch + 1} of {scene.batches}, {_clock(scene, last.batch)}: "
         f"{last.points:,} points in {last.seconds:.2f} s, {last.matches:,} results, "
         f"balance {last.balance:.2f}, {last.lent / max(last.points, 1):.0%} lent, "
-        f"{status.partitions} partitions"
-        + (", hotspot" if last.batch in scene.during else "")
+        f"{status.partitions} partitions" + (", hotspot" if last.batch in scene.during else "")
     )
 
 
