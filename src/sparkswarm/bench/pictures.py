@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from sparkswarm.bench.balance import HOTSPOT, VariantRun
 from sparkswarm.bench.plotting import Axes, LogNorm, Rectangle, plt, save
@@ -123,26 +124,8 @@ def draw_adapt(run: AdaptRun, path: Path) -> None:
                 if axes is above
                 else series.longest
             )
-            axes.plot(
-                values,
-                label=f"{name} ({form.format(totals[name])})",
-                color=_POLICY_COLOURS.get(name),
-                lw=2.6 if name == "swarm" else 1.5,
-                zorder=3 if name == "swarm" else 2,
-            )
-        axes.set_ylim(bottom=0)
-        axes.grid(axis="y", alpha=0.3)
-        axes.legend(
-            fontsize=8.5,
-            frameon=False,
-            ncols=1,
-            loc="upper left",
-            bbox_to_anchor=(1.0, 1.0),
-            title="in the hotspot",
-            title_fontsize=8.5,
-        )
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+            _draw_policy(axes, name, values, form.format(totals[name]))
+        _finish(axes, "in the hotspot")
     above.set(
         ylabel="throughput (1000 points/s of wall clock)",
         title=f"{s.wall_executors} executors on {s.wall_executors} cores, {run.density}, "
@@ -170,25 +153,8 @@ def draw_replay(run: ReplayRun, path: Path) -> None:
         for name, policy in found["policies"].items():
             values = np.array(policy[key], dtype=float)
             mean = np.nanmean(values[found["settings"]["warm_up_batches"] :])
-            axes.plot(
-                values,
-                label=f"{name} ({form.format(mean)})",
-                color=_POLICY_COLOURS.get(name),
-                lw=2.6 if name == "swarm" else 1.5,
-                zorder=3 if name == "swarm" else 2,
-            )
-        axes.set_ylim(bottom=0)
-        axes.grid(axis="y", alpha=0.3)
-        axes.legend(
-            fontsize=8.5,
-            frameon=False,
-            loc="upper left",
-            bbox_to_anchor=(1.0, 1.0),
-            title="mean after the warm-up",
-            title_fontsize=8.5,
-        )
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+            _draw_policy(axes, name, values, form.format(mean))
+        _finish(axes, "mean after the warm-up")
     above.set(
         ylabel="balance by task time (mean / longest)",
         ylim=(0, 1.02),
@@ -242,3 +208,30 @@ def _draw_plan(axes: Axes, plan: Plan, density: Density) -> None:
     axes.set(
         xlabel="longitude", ylabel="latitude", xlim=(b.min_x, b.max_x), ylim=(b.min_y, b.max_y)
     )
+
+
+def _draw_policy(axes: Axes, name: str, values: npt.ArrayLike, summary: str) -> None:
+    """Draw the values of a policy, batch by batch; SWARM stands out."""
+    is_swarm = name == "swarm"
+    axes.plot(
+        values,
+        label=f"{name} ({summary})",
+        color=_POLICY_COLOURS.get(name),
+        lw=2.6 if is_swarm else 1.5,
+        zorder=3 if is_swarm else 2,
+    )
+
+
+def _finish(axes: Axes, legend: str) -> None:
+    axes.set_ylim(bottom=0)
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend(
+        fontsize=8.5,
+        frameon=False,
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        title=legend,
+        title_fontsize=8.5,
+    )
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+from sparkswarm.spark.driver.task_times import stage_tasks
 
 _BATCH = re.compile(r"^batch = (\d+)$", re.MULTILINE)
 
@@ -49,7 +51,7 @@ def batch_tasks(spark: SparkSession, run_id: str) -> dict[int, BatchTasks]:
             stages[int(found[1])] += sorted(job["stageIds"])
     batches = {}
     for batch, ids in stages.items():
-        seconds = [stage_seconds(_tasks(store, stage)) for stage in ids]
+        seconds = [stage_seconds(t[1:] for t in stage_tasks(store, stage, 10**6)) for stage in ids]
         batches[batch] = BatchTasks(seconds[-1], sum(map(sum, seconds)))
     return batches
 
@@ -61,12 +63,3 @@ def stage_seconds(tasks: Iterable[tuple[int, str, int]]) -> tuple[float, ...]:
     """
     seconds = {index: millis / 1000 for index, status, millis in tasks if status == "SUCCESS"}
     return tuple(seconds[index] for index in sorted(seconds))
-
-
-def _tasks(store: Any, stage: int) -> Iterator[tuple[int, str, int]]:
-    tasks = store.taskList(stage, 0, 10**6)
-    for number in range(tasks.size()):
-        task = tasks.apply(number)
-        if task.taskMetrics().isDefined():
-            millis = task.taskMetrics().get().executorRunTime()
-            yield task.index(), task.status(), millis

@@ -60,7 +60,7 @@ class TaskInput:
     control
         What the policy's controller says to its agents; None for a policy without a controller.
     collect_statistics
-        Whether statistics of partitions are collected without an agent.
+        Whether statistics of partitions are collected.
     match_weight
         Number of checks that take as long as one match.
     lending

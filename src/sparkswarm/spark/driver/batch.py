@@ -32,7 +32,7 @@ from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.driver.layout import StreamLayout, packed_state
 from sparkswarm.spark.driver.operations import read_operations
 from sparkswarm.spark.session import temporary_settings
-from sparkswarm.spark.sinks import Sinks, reads_everything
+from sparkswarm.spark.sinks import Sinks, reads_everything, write_nowhere
 from sparkswarm.spark.task_input import TaskInput, packed_input
 from sparkswarm.spark.task_output import OutputKind, TaskOutput, TaskStage
 from sparkswarm.spark.tasks.agents import agents_task
@@ -181,7 +181,7 @@ class Stages:
         return self.map(points, match_task, schema)
 
     def run_agents(self, spark: SparkSession) -> None:
-        """Run the agents of all executors, which have no tasks of their own in this batch."""
+        """Run the agents of all executors."""
         executors = self.input.epoch.plan.executors
         tasks = min(executors, spark.sparkContext.defaultParallelism)
         self.map(spark.range(0, executors, 1, tasks), agents_task, "done BOOLEAN").collect()
@@ -194,11 +194,6 @@ class Stages:
         """Run the tasks of a stage that a sink left out: a sink may read as little as it likes."""
         if len(self._collector.peek(self.input.epoch.batch, stage)) < tasks:
             write_nowhere(frame)
-
-
-def write_nowhere(frame: DataFrame) -> None:
-    """Compute a frame for what its tasks do."""
-    frame.write.format("noop").mode("overwrite").save()
 
 
 def load_queries(

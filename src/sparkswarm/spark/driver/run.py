@@ -13,7 +13,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -133,6 +133,7 @@ class RunLoop:
         self._forced: list[ForcedChange] = []
         self._query_changes: list[FileRef] = []
         self._learner = PriceLearner(memory=PRICE_REPORTS)
+        self._prices = self._learner.prices
         self._task_times = TaskTimes(spark)
         self._hosts_known = 0
         self._one_host = False
@@ -209,9 +210,7 @@ class RunLoop:
             self._publish_results(task_input, outputs, sinks)
             manifest = self._commit(task_input, outputs, previous)
             timer.mark("commit")
-            progress = progress_of(
-                task_input, outputs, timer.seconds, manifest, work, self._learner.prices
-            )
+            progress = progress_of(task_input, outputs, timer.seconds, manifest, work, self._prices)
             self._finish(progress, quarantine)
 
     def next_epoch(self, number: int) -> tuple[Epoch, Commit]:
@@ -343,17 +342,12 @@ class RunLoop:
             for o in matched
         ]
         for one in work:
-            self._learner.observe(
-                points=one.points,
-                checks=one.checks,
-                matches=one.matches,
-                pieces=one.pieces,
-                seconds=one.seconds,
-            )
+            self._learner.observe(**asdict(one))
+        self._prices = self._learner.prices
         if self._controller:
             collected = [o.collected for o in matched if o.collected]
             candidates = sum(o.candidates for o in outputs)
-            self._controller.observe(work, self._learner.prices, collected, candidates)
+            self._controller.observe(work, self._prices, collected, candidates)
         return work
 
     def _task_input(

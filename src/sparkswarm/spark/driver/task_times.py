@@ -7,8 +7,8 @@ Reads Spark's own status store, the one behind its web interface, once a batch, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
@@ -19,6 +19,26 @@ WAIT_MS = 200
 
 MOST_TASKS = 100
 """Number of tasks of a stage that are looked up; prices need no more."""
+
+
+class StageTask(NamedTuple):
+    """An attempt at a task of a stage that has metrics."""
+
+    id: int
+    number: int
+    status: str
+    millis: int
+
+
+def stage_tasks(store: Any, stage: int, most: int) -> Iterator[StageTask]:
+    """Yield the attempts at tasks of a stage, from Spark's status store."""
+    tasks = store.taskList(stage, 0, most)
+    for number in range(tasks.size()):
+        task = tasks.apply(number)
+        metrics = task.taskMetrics()
+        if metrics.isDefined():
+            millis = metrics.get().executorRunTime()
+            yield StageTask(task.taskId(), task.index(), task.status(), millis)
 
 
 class TaskTimes:
@@ -37,12 +57,9 @@ class TaskTimes:
             self._context.listenerBus().waitUntilEmpty(WAIT_MS)
             store = self._context.statusStore()
             for stage in stages:
-                tasks = store.taskList(stage, 0, MOST_TASKS)
-                for number in range(tasks.size()):
-                    task = tasks.apply(number)
-                    metrics = task.taskMetrics()
-                    if metrics.isDefined() and task.status() == "SUCCESS":
-                        found[task.taskId()] = metrics.get().executorRunTime() / 1000
+                for task in stage_tasks(store, stage, MOST_TASKS):
+                    if task.status == "SUCCESS":
+                        found[task.id] = task.millis / 1000
         except Exception as error:
             logger.debug("Spark does not tell the times of tasks: %s", error)
         return found
