@@ -16,7 +16,7 @@ unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup test test-long lint format typecheck bench demo docs pictures lock clean
+.PHONY: help setup test test-long test-kafka lint format typecheck bench demo docs pictures lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,7 +40,11 @@ test: lint typecheck ## Run all checks: formatting, lint, types, then the tests 
 	@$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 
 test-long: setup ## Run all tests, the long ones too, with many more random examples
-	@HYPOTHESIS_PROFILE=long $(BIN)/pytest $(PARALLEL) -m "long or not long" $(PYTEST_ARGS)
+	@HYPOTHESIS_PROFILE=long $(BIN)/pytest $(PARALLEL) -m "not kafka" $(PYTEST_ARGS)
+
+test-kafka: setup ## Run the tests that need a Kafka broker, which they start and end
+	@sh scripts/fetch-kafka.sh $(BIN)/python
+	@$(BIN)/pytest -m kafka tests/kafka $(PYTEST_ARGS)
 
 lint: setup ## Check formatting and lint
 	@echo "== ruff format --check"

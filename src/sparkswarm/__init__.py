@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sparkswarm.spark.columns import PointColumns, QueryColumns
     from sparkswarm.spark.engine import Swarm
     from sparkswarm.spark.handle import Handle
+    from sparkswarm.spark.kafka_sink import KafkaSink
     from sparkswarm.spark.session import check_session, session
     from sparkswarm.spark.sinks import ConsoleSink, MemorySink, NoopSink, ParquetSink
     from sparkswarm.spark.sources import register_sources
@@ -56,6 +57,7 @@ __all__ = [
     "GeometryError",
     "Handle",
     "InputError",
+    "KafkaSink",
     "MemorySink",
     "MissingExtraError",
     "NoopSink",
@@ -106,6 +108,7 @@ _LAZY = {
         "spark.engine": ("Swarm",),
         "spark.handle": ("Handle",),
         "spark.session": ("check_session", "session"),
+        "spark.kafka_sink": ("KafkaSink",),
         "spark.sinks": ("ConsoleSink", "MemorySink", "NoopSink", "ParquetSink"),
         "spark.sources": ("register_sources",),
         "window.windows": ("Bytes", "Count", "Sliding", "Tumbling"),

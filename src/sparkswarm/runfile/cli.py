@@ -46,6 +46,9 @@ def run(
     example: Annotated[
         bool, typer.Option("--example", help="Print a complete file that can be run as it is.")
     ] = False,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="With --example: a file that uses Kafka.")
+    ] = False,
     json_to: JsonOption = None,
 ) -> None:
     """Run a stream from a file that contains its sources, settings and sinks.
@@ -55,7 +58,7 @@ def run(
     Exit codes: 0 the run ended, 1 it failed, 2 the file is wrong, 130 it was interrupted.
     """
     if example:
-        sys.stdout.write(example_file())
+        sys.stdout.write(example_file("kafka.toml" if kafka else "example.toml"))
         return
     if config is None:
         raise typer.BadParameter("name a run file, or use --example to see one")
@@ -114,9 +117,9 @@ def explain(
         raise typer.Exit(FAILED)
 
 
-def example_file() -> str:
+def example_file(name: str = "example.toml") -> str:
     """Return a complete run file with comments."""
-    return (files("sparkswarm.runfile") / "example.toml").read_text(encoding="utf-8")
+    return (files("sparkswarm.runfile") / name).read_text(encoding="utf-8")
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from sparkswarm.observe.progress import Observer, Status
 from sparkswarm.runfile.schema import RunFile, SinkSpec, SourceSpec
 from sparkswarm.spark.engine import Swarm
 from sparkswarm.spark.handle import Handle
+from sparkswarm.spark.kafka_sink import KafkaSink
 from sparkswarm.spark.session import session
 from sparkswarm.spark.sinks import ConsoleSink, NoopSink, ParquetSink, Sink
 from sparkswarm.spark.sources import register_sources
@@ -144,6 +145,8 @@ def make_sink(spec: SinkSpec | None) -> Sink | None:
         return None
     if spec.path is not None:  # which only parquet has
         return ParquetSink(spec.path)
+    if spec.servers and spec.topic and spec.transactional_id:  # which only kafka has
+        return KafkaSink(spec.servers, spec.topic, spec.transactional_id, options=spec.options)
     return ConsoleSink(spec.rows) if spec.kind == "console" else NoopSink()
 
 

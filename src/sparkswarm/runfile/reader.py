@@ -42,6 +42,16 @@ from sparkswarm.workloads.synthetic_options import (
 
 SINKS = ("sink", "summaries", "answers")
 
+SINK_KEYS_OF: Mapping[str, tuple[str, str]] = {
+    "path": ("parquet", "a folder"),
+    "rows": ("console", ""),
+    "servers": ("kafka", "addresses of brokers"),
+    "topic": ("kafka", "a topic"),
+    "transactional_id": ("kafka", "a name for its writer"),
+    "options": ("kafka", ""),
+}
+"""Which kind of sink each key is for, and, where it is required, what is missing without it."""
+
 SYNTHETIC: Mapping[str, type[SourceOptions]] = {
     "swarm_cities": CitiesOptions,
     "swarm_queries": QueriesOptions,
@@ -201,9 +211,10 @@ class _Reader:
     def _check_sink(self, name: str) -> None:
         sink = self._values.get(name, {})
         kind = sink.get("kind")
-        if kind == "parquet" and "path" not in sink:
-            self._mistake((name,), f'[{name}] path is missing: kind "parquet" needs a folder')
-        for key, owner in (("path", "parquet"), ("rows", "console")):
+        for key, (owner, needed) in SINK_KEYS_OF.items():
+            if needed and kind == owner and key not in sink:
+                text = f'[{name}] {key} is missing: kind "{kind}" needs {needed}'
+                self._mistake((name,), text)
             if key in sink and kind not in (owner, None):
                 text = f'[{name}] {key} is for kind "{owner}", and kind is "{kind}"'
                 self._mistake((name, key), text)

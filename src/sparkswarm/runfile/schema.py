@@ -139,13 +139,22 @@ class SourceSpec:
 class SinkSpec:
     """Where rows are written."""
 
-    kind: Literal["parquet", "console", "noop"] = option(
+    kind: Literal["parquet", "kafka", "console", "noop"] = option(
         REQUIRED,
-        choice("parquet", "console", "noop"),
-        "`parquet` writes files, `console` prints some rows, `noop` computes and discards them.",
+        choice("parquet", "kafka", "console", "noop"),
+        "`parquet` writes files, `kafka` writes JSON to a topic, `console` prints some rows, `noop` "
+        "computes and discards them.",
     )
     path: str | None = option(None, TEXT, "Folder of `parquet`; each batch gets a subfolder.")
     rows: int = option(20, whole(0), "Maximum number of rows that `console` prints.")
+    servers: str | None = option(None, TEXT, "Addresses of the brokers of `kafka`, `host:port`.")
+    topic: str | None = option(None, TEXT, "Topic of `kafka`.")
+    transactional_id: str | None = option(
+        None, TEXT, "Name of the writer of `kafka`: one for each sink of each run, never changed."
+    )
+    options: Mapping[str, str | int | float | bool] = option(
+        {}, VALUES, "More settings of the producer of `kafka`, such as `security.protocol`."
+    )
 
 
 @dataclass(frozen=True)
@@ -360,7 +369,7 @@ SECTIONS: Mapping[str, Section] = {
                     kind=choice("parquet", "console"),
                     meaning="`parquet` writes files, `console` prints some rows.",
                 ),
-                *SINK_KEYS[1:],
+                *(key for key in SINK_KEYS if key.name in ("path", "rows")),
             ),
         ),
         Section(
