@@ -21,6 +21,7 @@ EXTRAS = {
     "typer": "cli",
     "prometheus_client": "metrics",
     "matplotlib": "plot",
+    "confluent_kafka": "kafka",
 }
 
 

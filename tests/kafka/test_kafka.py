@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -112,7 +113,7 @@ class Run:
             '"fences"\n': f'"{self.name}-fences"\n',
             '"matches"\n': f'"{self.name}-matches"\n',
             '"matches-writer"': f'"{self.name}-writer"',
-            "maxOffsetsPerTrigger = 100000      # size of a batch": f"maxOffsetsPerTrigger = {BATCH}",
+            "100000      # size of a batch": str(BATCH),
             'processing_time = "2 seconds"': "available_now = true",
             "local[*]": "local[2]",
         }
@@ -155,10 +156,8 @@ class Run:
     @staticmethod
     def end(process: subprocess.Popen[bytes]) -> None:
         """End what a driver that was killed leaves behind."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait(60)
 
     def matches(self, isolation: str = "read_committed") -> Counter[tuple[int, tuple[int, ...]]]:
@@ -205,7 +204,7 @@ def test_a_restart_goes_on_and_fences_change_in_between(run):
         assert run.matches() == fences.expected
     # With nothing new, and with the last batch once more, as after a loss of Spark's commit.
     spark = Path(run.file).parent / "checkpoint" / "spark"
-    last = max((int(p.name) for p in (spark / "commits").iterdir() if p.name.isdigit()))
+    last = max(int(p.name) for p in (spark / "commits").iterdir() if p.name.isdigit())
     (spark / "commits" / str(last)).unlink()
     (spark / "commits" / f".{last}.crc").unlink(missing_ok=True)
     code, log = run.drive()
@@ -260,7 +259,7 @@ def test_of_two_drivers_with_one_transactional_id_the_older_one_fails(run, broke
     first.begin_transaction()
     first.produce(f"{run.name}-matches", "lost")
     second = open_writer()
-    with pytest.raises(Exception, match="(?i)fenced|epoch"):
+    with pytest.raises(Exception, match=r"(?i)fenced|epoch"):
         first.commit_transaction(60)
     second.begin_transaction()
     second.commit_transaction(60)

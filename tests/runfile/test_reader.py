@@ -225,7 +225,11 @@ def test_a_mistake_is_named_with_its_line_and_what_is_allowed(line):
         (f"executors = 4\n{RIGHT}", 1, "there is no key executors; it is a key of [swarm]"),
         (RIGHT.replace('kind = "noop"', 'kind = "parquet"'), 4, "[sink] path is missing: kind"),
         (RIGHT.replace('kind = "noop"', ""), 4, "[sink] kind is missing."),
-        (RIGHT.replace('"noop"', '"memory"'), 5, '[sink] kind must be one of "parquet", "cons'),
+        (
+            RIGHT.replace('"noop"', '"memory"'),
+            5,
+            '[sink] kind must be one of "parquet", "kafka", "cons',
+        ),
         (RIGHT.replace('format = "rate"', 'path = "p"'), 2, "[points] format is missing."),
         (RIGHT.replace('"rate"', ""), 3, "this is not TOML: invalid value"),
         (f"{RIGHT}[swarm\n", 6, "this is not TOML: expected ']'"),

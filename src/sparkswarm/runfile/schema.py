@@ -142,8 +142,8 @@ class SinkSpec:
     kind: Literal["parquet", "kafka", "console", "noop"] = option(
         REQUIRED,
         choice("parquet", "kafka", "console", "noop"),
-        "`parquet` writes files, `kafka` writes JSON to a topic, `console` prints some rows, `noop` "
-        "computes and discards them.",
+        "`parquet` writes files, `kafka` writes JSON to a topic, `console` prints some rows, "
+        "`noop` computes and discards them.",
     )
     path: str | None = option(None, TEXT, "Folder of `parquet`; each batch gets a subfolder.")
     rows: int = option(20, whole(0), "Maximum number of rows that `console` prints.")

@@ -139,7 +139,7 @@ class KafkaSink:
 
     def _create_marker_topic(self) -> None:
         kafka = _confluent_kafka()
-        from confluent_kafka.admin import AdminClient, NewTopic
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
         client = AdminClient(self._client_options())
         topic = NewTopic(self.marker_topic, 1, config={"cleanup.policy": "compact"})
