@@ -231,6 +231,27 @@ def add_bounds(
 
 
 @compiled
+def add_candidates(
+    x: FloatArray, y: FloatArray, rows: LongArray, index: RangeIndex, bounds: LongArray
+) -> LongArray:
+    """Add to bounds as :func:`add_bounds` does; return which of ``rows`` can match anything.
+
+    A small index of a large space has nothing for most points, and these need not be matched.
+    """
+    found = np.empty(len(rows), np.int64)
+    number = 0
+    for i in range(len(rows)):
+        most = 0
+        for k in range(len(index.levels)):
+            b = _find_bucket(x[rows[i]], y[rows[i]], index.origin, index.levels, k)
+            most += index.starts[b + 1] - index.starts[b]
+        bounds[i] += most
+        found[number] = i
+        number += most > 0
+    return found[:number].copy()
+
+
+@compiled
 def _find_bucket(x: float, y: float, origin: FloatArray, levels: FloatArray, level: int) -> int:
     k = np.uint64(level)
     columns = int(levels[k, COLUMNS])

@@ -20,7 +20,13 @@ from sparkswarm.apps.application import Pairs
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.compiled import ByteArray, IntArray, LongArray, compiled
 from sparkswarm.index.layout import readonly
-from sparkswarm.index.match import ChosenPoints, add_bounds, match_index, sort_rows
+from sparkswarm.index.match import (
+    ChosenPoints,
+    add_bounds,
+    add_candidates,
+    match_index,
+    sort_rows,
+)
 from sparkswarm.protocol.global_index import RoutedPoints
 from sparkswarm.spark.task_output import OutputSchema
 from sparkswarm.spark.tasks.packing import group_rows
@@ -57,6 +63,14 @@ class SegmentRun(NamedTuple):
     segment: Segment
     low: int
     high: int
+
+
+class DeltaRun(NamedTuple):
+    """Points of a chunk that a delta may have queries for."""
+
+    delta: OpenDelta
+    candidates: LongArray
+    """Ascending places in the chunk's order."""
 
 
 class LotPart(NamedTuple):
@@ -203,9 +217,11 @@ class Matcher:
             rows, index = order[run.low : run.high], run.segment.base.index
             sort_rows(chunk.x, chunk.y, rows, index)
             add_bounds(chunk.x, chunk.y, rows, index, bounds[run.low : run.high])
-        deltas = [one for one in ctx.deltas if len(one.delta.added.index.ids)]
-        for one in deltas:
-            add_bounds(chunk.x, chunk.y, order, one.delta.added.index, bounds)
+        deltas = [
+            DeltaRun(one, add_candidates(chunk.x, chunk.y, order, one.delta.added.index, bounds))
+            for one in ctx.deltas
+            if len(one.delta.added.index.ids)
+        ]
         application = ctx.input.application
         view = PointView(application, chunk.points, order) if application else None
         for low, high in lots(bounds, LOT_MATCHES):
@@ -237,7 +253,7 @@ class Matcher:
         order: LongArray,
         bounds: LongArray,
         runs: list[SegmentRun],
-        deltas: list[OpenDelta],
+        deltas: list[DeltaRun],
         low: int,
         high: int,
         view: PointView | None,
@@ -259,13 +275,19 @@ class Matcher:
                 )
                 parts.append(LotPart(run.partition_id, segment, here.start, here.stop, positions))
         found = []
-        for one in deltas:
-            new_counts, positions = self._match_file(
-                self._chosen(chunk, rows),
-                *(one.ref, one.delta.added, one.removed, checks),
-                int(bounds[low:high].sum()),
-                view.between(low, high) if view else None,
+        for one, candidates in deltas:
+            first, stop = np.searchsorted(candidates, [low, high])
+            some = candidates[first:stop] - low
+            if not len(some):
+                continue
+            new_counts, new_checks = np.zeros_like(counts), np.zeros(len(some), np.int32)
+            new_counts[some], positions = self._match_file(
+                self._chosen(chunk, rows[some]),
+                *(one.ref, one.delta.added, one.removed, new_checks),
+                int(bounds[candidates[first:stop]].sum()),
+                view.between(low, high).take(pa.array(some)) if view else None,
             )
+            checks[some] += new_checks
             if len(positions):
                 counts += new_counts
                 found.append(DeltaMatches(one, new_counts, positions))
