@@ -631,9 +631,10 @@ def test_columns_of_the_wrong_type_are_refused_by_name(
         start(spark, tmp_path, **frames, **options)
 
 
-@pytest.mark.parametrize("keep", [("id",), ("x", "x"), ("query_ids",), ("query_id",)])
+@pytest.mark.parametrize("keep", [("id",), ("x", "x"), ("query_ids",), ("query_id",), ("batch_id",)])
 def test_results_cannot_have_a_column_twice(spark, tmp_path, streams, keep):
-    points = streams[0].withColumn("query_ids", F.lit(1)).withColumn("query_id", F.lit(1))
+    named = {name: F.lit(1) for name in ("query_ids", "query_id", "batch_id")}
+    points = streams[0].withColumns(named)
     with pytest.raises(InputError, match="results cannot have the columns"):
         start(spark, tmp_path, points, point_columns=PointColumns(include=keep))
 

@@ -15,6 +15,9 @@ INPUT_PARTITION = "__partition"
 QUERY_IDS, QUERY_ID = "query_ids", "query_id"
 """The columns that results add: all matches of a point, or one of a pair."""
 
+BATCH_ID = "batch_id"
+"""The column with the number of the batch, which sinks add."""
+
 
 RENAMED_COLUMNS = {"keep": "include"}
 """Former names of fields of PointColumns, which are refused with the present one."""
