@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparkswarm.errors import ConfigError
 from sparkswarm.options import renamed_fields
 
 OPERATIONS = "__operations"
@@ -47,6 +48,12 @@ class PointColumns:
     time: str | None = None
     include: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if isinstance(self.include, str):
+            raise ConfigError(
+                f"include must be a tuple of names, got {self.include!r}: write ({self.include!r},)"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class QueryColumns:
@@ -66,7 +73,8 @@ class QueryColumns:
     order
         Optional: operations of one batch on one query take effect in its order, a whole
         number or a timestamp. By default in the order in which Spark reads them, which is
-        theirs within one file or one partition of a topic.
+        theirs within one file or one partition of a topic. Where it is null, before all
+        that have one.
     since, until
         Optional, for snapshot queries: timestamps, both included; null is all that is kept.
     """
