@@ -193,7 +193,7 @@ class Swarm:
 def _sample(rows: DataFrame, size: int) -> pa.Table:
     """Return about ``size`` rows of a table, wherever in it they are; all if it has fewer."""
     total = rows.count()
-    return (rows if total <= size else rows.sample(size / total, seed=0)).toArrow()
+    return (rows if total <= size else rows.sample(fraction=size / total, seed=0)).toArrow()
 
 
 def _check_trigger(trigger: Mapping[str, Any]) -> None:
