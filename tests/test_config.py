@@ -69,6 +69,12 @@ def test_the_defaults_that_the_paper_names_are_its_own() -> None:
     assert (config.beta, config.decay) == (20, 0.5)
 
 
+def test_a_grid_that_needs_too_much_memory_is_refused_with_the_memory_named() -> None:
+    assert SwarmConfig(grid=(10_000, 10_000)).grid == (10_000, 10_000)
+    with pytest.raises(ConfigError, match=r"2,000,000,000 cells, .* 8\.0 GB; at most 100,000,000"):
+        SwarmConfig(grid=(40_000, 50_000))
+
+
 def test_bounds_and_grid_become_the_grid() -> None:
     grid = SwarmConfig(bounds=(-1.0, 2.0, 3.0, 4.0), grid=(5, 7)).make_grid()
     assert (grid.bounds, grid.columns, grid.rows) == (Bounds(-1.0, 2.0, 3.0, 4.0), 5, 7)

@@ -29,6 +29,9 @@ DecisionName = Literal["gain", "five_stages"]
 PolicyName = Literal["swarm", "static_uniform", "static_history", "replicated", "hash_cell"]
 
 
+MAX_CELLS = 100_000_000
+"""Largest number of cells of a grid: an index of 4 bytes a cell, in every process."""
+
 RENAMED_SETTINGS = {
     "fade": "decay",
     "keep_batches": "replayable_batches",
@@ -54,7 +57,8 @@ class SwarmConfig:
     grid: tuple[int, int] = option(
         (1000, 1000),
         numbers(2, of_integers=True),
-        "Columns and rows of cells. A cell is the smallest possible partition.",
+        "Columns and rows of cells, at most 10^8 cells: every process needs 4 bytes for each. A "
+        "cell is the smallest possible partition.",
         "cells",
     )
     executors: int = option(
@@ -179,6 +183,13 @@ class SwarmConfig:
             self.make_grid()
         except GeometryError as error:
             raise ConfigError(f"bounds {self.bounds} and grid {self.grid}: {error}") from error
+        cells = self.grid[0] * self.grid[1]
+        if cells > MAX_CELLS:
+            raise ConfigError(
+                f"grid {self.grid} has {cells:,} cells, for which every process needs "
+                f"{4 * cells / 1e9:.1f} GB; at most {MAX_CELLS:,} cells "
+                f"({4 * MAX_CELLS / 1e9:.1f} GB) are allowed: give fewer columns and rows"
+            )
 
     def make_grid(self) -> Grid:
         """Return the grid that these settings describe."""

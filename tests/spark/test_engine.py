@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+import numpy as np
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
@@ -631,11 +632,40 @@ def test_columns_of_the_wrong_type_are_refused_by_name(
         start(spark, tmp_path, **frames, **options)
 
 
-@pytest.mark.parametrize("keep", [("id",), ("x", "x"), ("query_ids",), ("query_id",)])
+@pytest.mark.parametrize(
+    "keep", [("id",), ("x", "x"), ("query_ids",), ("query_id",), ("batch_id",)]
+)
 def test_results_cannot_have_a_column_twice(spark, tmp_path, streams, keep):
-    points = streams[0].withColumn("query_ids", F.lit(1)).withColumn("query_id", F.lit(1))
+    named = {name: F.lit(1) for name in ("query_ids", "query_id", "batch_id")}
+    points = streams[0].withColumns(named)
     with pytest.raises(InputError, match="results cannot have the columns"):
         start(spark, tmp_path, points, point_columns=PointColumns(include=keep))
+
+
+def test_columns_to_include_are_names_not_one_name(spark, tmp_path, streams):
+    with pytest.raises(ConfigError, match=r"include must be .*: write \('kind',\)"):
+        start(spark, tmp_path, streams[0], point_columns=PointColumns(include="kind"))
+
+
+@pytest.mark.parametrize("trigger", ["availableNow", {"availableNow": "yes"}, {"every": "1 s"}, {}])
+def test_a_trigger_that_spark_does_not_know_is_refused_with_what_to_write(
+    spark, tmp_path, streams, trigger
+):
+    with pytest.raises(ConfigError, match=r"trigger must be .*availableNow.*, got "):
+        start(spark, tmp_path, streams[0], trigger=trigger)
+
+
+def test_a_history_is_sampled_over_the_whole_table(spark, monkeypatch):
+    monkeypatch.setattr("sparkswarm.spark.engine.HISTORY_POINTS", 500)
+    monkeypatch.setattr("sparkswarm.spark.engine.HISTORY_QUERIES", 500)
+    cell = "CAST(id % 100 AS DOUBLE)"
+    points = spark.range(10_000).selectExpr("id", "CAST(id DIV 100 AS DOUBLE) x", f"{cell} y")
+    queries = points.selectExpr("id", "x min_x", "y min_y", "x max_x", "y max_y")
+    swarm = Swarm(spark, SwarmConfig(bounds=(0, 0, 100, 100), grid=(10, 10)))
+    past = swarm._history((points, queries), PointColumns(), QueryColumns())
+    for found in (past.x, past.queries.col_start * 10.0):
+        assert 400 < len(found) < 600
+        assert 40 < np.median(found) < 60
 
 
 @pytest.mark.parametrize("sink", ["parquet", 7, ["noop"]])

@@ -453,11 +453,10 @@ def expected(world: World) -> Expected:
     clock = 0
     for number, (points, operations) in enumerate([Batch([], world.preload), *world.batches], -1):
         now = clock if world.event_time else (LONG_AGO + FAR_AHEAD) // 2
-        fresh: set[int] = set()
         for operation in operations:
             reason = fault_of_operation(operation)
             if reason is None:
-                _apply(queries, operation, now, fresh, found)
+                _apply(queries, operation, now, found)
             else:
                 found.quarantine[number, "query", reason] += 1
         ids = list(queries)
@@ -486,17 +485,15 @@ def _apply(
     queries: dict[int, Operation],
     operation: Operation,
     now: int,
-    fresh: set[int],
     found: Expected,
 ) -> None:
     """Apply a good operation, and count it.
 
-    A query that has expired is not registered any more; one that this batch registered or
-    updated (``fresh``) is, until the batch ends, even if it has expired already.
+    A query that has expired is not registered any more, even if this batch registered it.
     """
     op = operation.op.strip().lower()
     known = operation.id in queries
-    known = known and (operation.id in fresh or _end(queries[operation.id]) > now)
+    known = known and _end(queries[operation.id]) > now
     if op == "unregister" and not known:
         found.ignored += 1
         return
@@ -506,7 +503,6 @@ def _apply(
     else:
         found.replaced += known and op == "register"
         queries[operation.id] = operation
-        fresh.add(operation.id)
 
 
 def fault_of_point(point: Point, event_time: bool) -> str | None:

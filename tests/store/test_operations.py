@@ -93,7 +93,8 @@ def tell(world: StoredWorld, batch: Batch) -> None:
             ignored += 1
             continue
         replaced += one.op == Op.REGISTER and one.id in registered
-        (registered.discard if one.op == Op.UNREGISTER else registered.add)(one.id)
+        lives_on = one.op != Op.UNREGISTER and one.expires > world.now
+        (registered.add if lives_on else registered.discard)(one.id)
         touched.add(one.id)
     stored = world.tell(*told)
     settled = stored.settled
@@ -123,6 +124,19 @@ def test_points_meet_the_queries_there_are_however_partitions_change(
                 reserved, changes = make_changes(world.plan, step)
                 world.replan(reserved, *changes)
             world.check()
+
+
+def test_a_query_registered_with_a_past_expiry_is_not_registered_for_later_operations() -> None:
+    world = StoredWorld(Plan.initial(grid_of(3, 3), 1), late=5)
+    world.now = 10
+    box = (0.0, 0.0, 2.0, 2.0)
+    settled = world.tell(
+        Told(Op.REGISTER, 1, box, 10), Told(Op.REGISTER, 1, box, NEVER), Told(Op.UPDATE, 2, box, 9)
+    ).settled
+    assert (settled.applied, settled.replaced, settled.ignored) == (3, 0, 0)
+    settled = world.tell(Told(Op.UPDATE, 3, box, 9), Told(Op.UNREGISTER, 3, None, NEVER)).settled
+    assert (settled.applied, settled.replaced, settled.ignored) == (1, 0, 1)
+    world.check()
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -169,8 +169,8 @@ class StoredWorld:
         for one in told:
             if one.box is not None:
                 self.known[one.id] = one.box, one.expires
-                # Until the batch ends, even if it has expired already.
-                registered.add(one.id)
+                lives_on = one.expires > self.now
+                (registered.add if lives_on else registered.discard)(one.id)
             elif one.id in registered:
                 registered.remove(one.id)
                 del self.known[one.id]

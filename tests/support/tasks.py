@@ -191,9 +191,9 @@ class Tasks:
         self.input = applied.input
         return [packed(applied.snapshots)]
 
-    def load(self, *rows: dict[str, Any]) -> None:
-        """Load queries in bulk; the next tasks see them."""
-        checked = self.run(check_task, operations_table(*rows).to_batches())
+    def load(self, *rows: dict[str, Any], batch_rows: int | None = None) -> None:
+        """Load queries in bulk, in batches of so many rows; the next tasks see them."""
+        checked = self.run(check_task, operations_table(*rows).to_batches(batch_rows))
         by_place: list[pa.RecordBatch] = []
         for rows_of_one in shuffled(checked, RowKind.OPERATIONS).values():
             by_place += self.run(settle_task, rows_of_one)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparkswarm.errors import ConfigError
 from sparkswarm.options import renamed_fields
 
 OPERATIONS = "__operations"
@@ -14,6 +15,9 @@ INPUT_PARTITION = "__partition"
 
 QUERY_IDS, QUERY_ID = "query_ids", "query_id"
 """The columns that results add: all matches of a point, or one of a pair."""
+
+BATCH_ID = "batch_id"
+"""The column with the number of the batch, which sinks add."""
 
 
 RENAMED_COLUMNS = {"keep": "include"}
@@ -44,6 +48,12 @@ class PointColumns:
     time: str | None = None
     include: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if isinstance(self.include, str):
+            raise ConfigError(
+                f"include must be a tuple of names, got {self.include!r}: write ({self.include!r},)"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class QueryColumns:
@@ -63,7 +73,8 @@ class QueryColumns:
     order
         Optional: operations of one batch on one query take effect in its order, a whole
         number or a timestamp. By default in the order in which Spark reads them, which is
-        theirs within one file or one partition of a topic.
+        theirs within one file or one partition of a topic. Where it is null, before all
+        that have one.
     since, until
         Optional, for snapshot queries: timestamps, both included; null is all that is kept.
     """

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkswarm.apps.application import Application
@@ -141,6 +142,8 @@ class Swarm:
         StoreError
             If the checkpoint is damaged.
         """
+        if trigger is not None:
+            _check_trigger(trigger)
         point_columns = point_columns or PointColumns()
         query_columns = query_columns or QueryColumns()
         stream, layout = read_layout(
@@ -178,13 +181,31 @@ class Swarm:
             return None
         points = replace(points, time=None, include=())
         queries = replace(queries, expires=None, order=None)
-        past = select_points(history[0], points).select(X, Y).limit(HISTORY_POINTS).toArrow()
+        past = _sample(select_points(history[0], points).select(X, Y), HISTORY_POINTS)
         boxes = select_operations(history[1], queries, register_all=True)
-        known = boxes.select(*EDGES).limit(HISTORY_QUERIES).toArrow()
+        known = _sample(boxes.select(*EDGES), HISTORY_QUERIES)
         cells = self.config.make_grid().place_queries(
             *(known.column(edge).to_numpy() for edge in EDGES)
         )
         return History(past.column(X).to_numpy(), past.column(Y).to_numpy(), cells)
+
+
+def _sample(rows: DataFrame, size: int) -> pa.Table:
+    """Return about ``size`` rows of a table, wherever in it they are; all if it has fewer."""
+    total = rows.count()
+    return (rows if total <= size else rows.sample(fraction=size / total, seed=0)).toArrow()
+
+
+def _check_trigger(trigger: Mapping[str, Any]) -> None:
+    """Check what Spark is given; its own errors do not say what to write."""
+    named = list(trigger.items()) if isinstance(trigger, Mapping) else []
+    match named:
+        case [("processingTime", str())] | [("availableNow" | "once", True)]:
+            return
+    raise ConfigError(
+        'trigger must be {"processingTime": "1 second"} or {"availableNow": True}, '
+        f"got {trigger!r}"
+    )
 
 
 def _folder(checkpoint: str, name: str) -> str:

@@ -263,7 +263,11 @@ def settle_operations(
     order, ids, starts = grouped_by_id(operations)
     found = find_queries(ids, directories, deltas, grid)
     last, replaced, ignored = _settle(
-        order, starts, operations.op, found.exists & (found.expires > now)
+        order,
+        starts,
+        operations.op,
+        operations.queries.expires > now,
+        found.exists & (found.expires > now),
     )
     changed = (last >= 0) | ((last == _UNREGISTERED) & found.exists)
     if not changed.all():
@@ -293,11 +297,16 @@ _REGISTER, _UNREGISTER = int(Op.REGISTER), int(Op.UNREGISTER)
 
 @compiled
 def _settle(
-    order: LongArray, starts: LongArray, op: npt.NDArray[np.int8], registered: BoolArray
+    order: LongArray,
+    starts: LongArray,
+    op: npt.NDArray[np.int8],
+    lives: BoolArray,
+    registered: BoolArray,
 ) -> tuple[LongArray, int, int]:
     """Return the last operation on each id that takes effect, and how many replace or do nothing.
 
-    ``registered`` says of each id whether it is registered before.
+    ``lives`` says of each operation whether its query has yet to expire, ``registered`` of each id
+    whether it is registered before.
     """
     last = np.full(len(registered), _UNCHANGED, dtype=np.int64)
     replaced = ignored = 0
@@ -313,7 +322,7 @@ def _settle(
             else:
                 replaced += there and op[at] == _REGISTER
                 last[i] = at
-            there = op[at] != _UNREGISTER
+            there = op[at] != _UNREGISTER and lives[at]
     return last, replaced, ignored
 
 

@@ -29,6 +29,10 @@ DETAILS = "details"
 """The column with an application's columns of a query as JSON; absent if it has none."""
 
 
+FIRST = -(2**63)
+"""Order of operations that have none: before all others."""
+
+
 class Op(IntEnum):
     """What an operation does to a query."""
 
@@ -110,7 +114,8 @@ class Operations(NamedTuple):
     queries
         The query of each operation; for UNREGISTER only its id has a meaning.
     order
-        Operations on one query take effect in this order.
+        Operations on one query take effect in this order, those with the same in that of the
+        rows. :data:`FIRST` where it is not given.
     """
 
     op: npt.NDArray[np.int8]
@@ -130,9 +135,9 @@ def cells_from(array: npt.NDArray[Any]) -> QueryCells:
 
 
 def operations_from(rows: pa.Table) -> Operations:
-    """Return operations as columns; ``op`` has codes."""
+    """Return operations as columns, in the order of the rows; ``op`` has codes."""
     expires = rows.column("expires").fill_null(NEVER).to_numpy()
-    order = rows.column("order").fill_null(0).to_numpy()
+    order = rows.column("order").fill_null(FIRST).to_numpy()
     queries = Queries(rows.column("id").to_numpy(), boxes_of(rows), expires, attributes_of(rows))
     return Operations(rows.column("op").to_numpy(), queries, order)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +18,11 @@ from sparkswarm.observe.progress import Counts
 from sparkswarm.policies import LendingPrices, make_policy
 from sparkswarm.protocol.messages import CostReport
 from sparkswarm.spark.columns import INPUT_PARTITION, OPERATIONS
+from sparkswarm.spark.task_input import packed_input
 from sparkswarm.spark.task_output import PACKED_PREFIX, TaskStage
 from sparkswarm.spark.tasks import match as match_module
 from sparkswarm.spark.tasks.answers import answer_task
-from sparkswarm.spark.tasks.context import BatchContext
+from sparkswarm.spark.tasks.context import KEPT_RUNS, BatchContext, open_context
 from sparkswarm.spark.tasks.direct import match_task
 from sparkswarm.spark.tasks.execute import execute_task
 from sparkswarm.spark.tasks.packing import (
@@ -174,6 +177,40 @@ def test_of_queries_loaded_with_the_same_id_the_last_counts(tasks: Tasks) -> Non
     assert (counts.operations, counts.replaced) == (3, 1)
     (checked,) = [o for o in tasks.outputs if o.stage == TaskStage.CHECK]
     assert checked.rejected == {("query", "inverted rectangle"): 1}
+
+
+@pytest.mark.parametrize("way", ["apply", 1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("orders", "last"),
+    [
+        ((None, None, None), 2),
+        ((None, None, -5), 2),
+        ((-5, None, None), 0),
+        ((None, -5, None), 1),
+        ((0, None, 0), 2),
+        ((1, 0, None), 0),
+    ],
+)
+def test_operations_without_an_order_come_first_wherever_batches_end(
+    tasks: Tasks, way, orders, last
+) -> None:
+    rows = [register(1, 2 * i, 0, 2 * i + 1, 1, order=order) for i, order in enumerate(orders)]
+    if way == "apply":
+        tasks.apply(*rows)
+    else:
+        tasks.load(*rows, batch_rows=way)
+    assert tasks.match(*((i, 2 * i + 0.5, 0.5) for i in range(3))) == {last: [1]}
+
+
+def test_a_worker_forgets_runs_that_others_have_followed(tmp_path: Path) -> None:
+    first = Tasks(tmp_path / "first")
+    opened = weakref.ref(open_context(packed_input(first.input)))
+    for i in range(KEPT_RUNS):
+        assert opened() is not None
+        open_context(packed_input(Tasks(tmp_path / str(i)).input))
+    gc.collect()
+    assert opened() is None
+    assert open_context(packed_input(first.input)).input == first.input
 
 
 def test_operations_may_be_repeated_but_must_make_sense(tasks: Tasks) -> None:

@@ -34,6 +34,7 @@ from sparkswarm.apps.bound import BoundApplication, block_column
 from sparkswarm.apps.snapshots import ANSWER_COLUMNS
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.spark.columns import (
+    BATCH_ID,
     INPUT_PARTITION,
     OPERATIONS,
     QUERY_ID,
@@ -223,13 +224,14 @@ def _answer_schemas(
         columns.y: ("y", DoubleType()),
         columns.time or "time": ("time", TimestampType()),
     }
-    if len(fields) < 4 or {*ANSWER_COLUMNS.names} & {*fields, *included}:
+    ours = (*ANSWER_COLUMNS.names, BATCH_ID)
+    if len(fields) < 4 or {*ours} & {*fields, *included}:
         raise InputError(
             f"answers cannot have the columns {[*fields, *included]}: each once, and none called "
-            f"{' or '.join(ANSWER_COLUMNS.names)}; rename them first"
+            f"{' or '.join(ours)}; rename them first"
         )
-    for name, ours in included.items():
-        fields.setdefault(name, (block_column(name), points.schema[ours].dataType))
+    for name, internal in included.items():
+        fields.setdefault(name, (block_column(name), points.schema[internal].dataType))
     schema = StructType(list(from_arrow_schema(ANSWER_COLUMNS).fields))
     for name, (_, kind) in fields.items():
         schema.add(name, kind)
@@ -251,11 +253,11 @@ def select_points(
     _check(schema, "points", wanted)
     for name in (columns.x, columns.y):
         _check_type(schema, "points", name, (NumericType,), "a number")
-    clash = {QUERY_IDS, QUERY_ID} & {columns.id, *columns.include}
+    clash = {QUERY_IDS, QUERY_ID, BATCH_ID} & {columns.id, *columns.include}
     if clash or len({columns.id, *columns.include}) != 1 + len(columns.include):
         raise InputError(
             f"results cannot have the columns {[columns.id, *columns.include]}: each once, and "
-            f"none called {QUERY_IDS} or {QUERY_ID}; rename them first"
+            f"none called {QUERY_IDS}, {QUERY_ID} or {BATCH_ID}; rename them first"
         )
     chosen = [
         column_of(points, columns.id).alias(ID),

@@ -22,7 +22,7 @@ from sparkswarm.compiled import IntArray, LongArray, compiled, hash64
 from sparkswarm.observe.progress import Counts
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.spark.task_output import TaskOutput, TaskStage, Written
-from sparkswarm.spark.tasks.operations import check_operations, numbered
+from sparkswarm.spark.tasks.operations import check_operations
 from sparkswarm.spark.tasks.packing import PackedRows, RowKind, pack_rows, packed, unpack_rows
 from sparkswarm.store.compaction import (
     WrittenBases,
@@ -48,14 +48,20 @@ if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
 
 
+ROW = "row"
+"""The column with the position of a query in a bulk load, by input partition."""
+
+
 def check_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Check the queries of an input partition; pack them by id."""
     quarantine = Quarantine(ctx.input.files, ctx.epoch.batch, f"check-{ctx.task}")
     first = ctx.task << 40
     for batch in batches:
         if batch.num_rows:
-            table = numbered(pa.Table.from_batches([batch]), first)
+            table = pa.Table.from_batches([batch])
+            number = pa.array(np.arange(first, first + batch.num_rows))
             first += batch.num_rows
+            table = table.append_column(ROW, number)
             rows = check_operations(ctx, table, quarantine).operations
             bucket = _bucket_of(rows.column("id").to_numpy(), ctx.plan.executors)
             yield packed(
@@ -79,7 +85,7 @@ def settle_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterato
     if not received:
         return
     table = unpack_rows(v.as_buffer() for batch in received for v in batch.column("rows"))
-    operations = operations_from(table.combine_chunks())
+    operations = operations_from(table.sort_by(ROW).combine_chunks())
     settled = settle_operations(operations, (), (), ctx.grid, ctx.epoch.clock, ctx.epoch.batch)
     ctx.collect(
         TaskOutput(

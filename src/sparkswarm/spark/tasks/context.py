@@ -280,6 +280,9 @@ def arrow_task(
     return task
 
 
+KEPT_RUNS = 4
+"""Number of runs whose files a worker keeps open: those that had a task last."""
+
 _contexts: dict[str, tuple[bytes, BatchContext]] = {}
 _records: dict[str, RecordFiles] = {}
 _frozen = False
@@ -290,7 +293,7 @@ def _records_of(files: Files) -> RecordFiles:
 
 
 def open_context(task_input: bytes) -> BatchContext:
-    """Return the context for a packed input; one is kept for each checkpoint."""
+    """Return the context for a packed input; one is kept for each of the last runs."""
     global _frozen
     if not _frozen:
         _warm_up()
@@ -299,12 +302,16 @@ def open_context(task_input: bytes) -> BatchContext:
         gc.collect()
         gc.freeze()
         _frozen = True
-    for packed, context in _contexts.values():
+    for root, (packed, context) in _contexts.items():
         if packed == task_input:
+            _contexts[root] = _contexts.pop(root)
             return context
     opened = unpacked_input(task_input, _records_of)
     root = opened.files.root
-    previous = _contexts.get(root)
+    previous = _contexts.pop(root, None)
+    for ended in list(_contexts)[: max(0, len(_contexts) + 1 - KEPT_RUNS)]:
+        del _contexts[ended]
+        _records.pop(ended, None)
     _contexts[root] = (task_input, BatchContext(opened, previous[1] if previous else None))
     return _contexts[root][1]
 

@@ -58,14 +58,6 @@ NAMES = {name: name for name in (*OPERATION_COLUMNS, DETAILS)}
 CODES = {"register": Op.REGISTER, "update": Op.UPDATE, "unregister": Op.UNREGISTER}
 
 
-def numbered(rows: pa.Table, first: int = 0) -> pa.Table:
-    """Return operations with an order: where it is not given, that of the rows."""
-    if rows.column("order").null_count < rows.num_rows:
-        return rows
-    order = pa.array(np.arange(first, first + rows.num_rows))
-    return rows.set_column(rows.schema.get_field_index("order"), "order", order)
-
-
 class CheckedOperations(NamedTuple):
     """Valid operations, with codes in ``op``, and valid snapshot queries, packed."""
 
@@ -144,7 +136,7 @@ class AppliedOperations(NamedTuple):
 def apply_operations(ctx: BatchContext, rows: pa.Table) -> AppliedOperations:
     """Check the operations of a batch and store them; the input returned has their manifest."""
     quarantine = Quarantine(ctx.input.files, ctx.epoch.batch, "operations")
-    checked = check_operations(ctx, numbered(rows), quarantine)
+    checked = check_operations(ctx, rows, quarantine)
     quarantine.write()
     task_input, counts = ctx.input, checked.counts
     if checked.operations.num_rows:
