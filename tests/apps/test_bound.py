@@ -87,7 +87,7 @@ def test_columns_of_queries_are_decoded_and_null_where_they_lack():
     ]
     assert table.column("radius").to_pylist() == [1.5, None, None, None]
     assert table.column("tags").to_pylist() == [[1, 2], None, None, []]
-    without = application.queries(some.without_attributes())
+    without = application.queries(some.rectangles())
     assert without.column("radius").null_count == 4
 
 

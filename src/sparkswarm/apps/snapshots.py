@@ -21,9 +21,11 @@ from sparkswarm.apps.application import Pairs
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.compiled import FloatArray, LongArray
 from sparkswarm.geometry import Box, Grid
+from sparkswarm.index.shapes import covered, prepare_shapes
 from sparkswarm.store.blocks import MAX_TIME, MIN_TIME, Block
 from sparkswarm.store.manifest import BlockRef
-from sparkswarm.store.queries import NEVER, Queries, attributes_of, boxes_of
+from sparkswarm.store.queries import NEVER, Queries, attributes_of, boxes_of, shapes_of
+from sparkswarm.store.segments import flat_records
 
 ANSWER_ROWS = 100_000
 """Approximate number of rows in one table of answers."""
@@ -44,6 +46,8 @@ class SnapshotQueries:
     until: LongArray
     attributes: pa.LargeBinaryArray | None = None
     """The application's columns, as in :class:`~sparkswarm.store.queries.Queries`."""
+    shapes: pa.LargeBinaryArray | None = None
+    """The records of their shapes, as there."""
 
     @classmethod
     def from_table(cls, rows: pa.Table, window_start: int, now: int) -> SnapshotQueries:
@@ -62,11 +66,13 @@ class SnapshotQueries:
             since=np.maximum(since, window_start),
             until=np.minimum(until, now),
             attributes=attributes_of(rows),
+            shapes=shapes_of(rows),
         )
 
     def to_queries(self) -> Queries:
         """Return the rows as queries that never expire."""
-        return Queries(self.ids, self.boxes, np.full(len(self.ids), NEVER), self.attributes)
+        never = np.full(len(self.ids), NEVER)
+        return Queries(self.ids, self.boxes, never, self.attributes, self.shapes)
 
 
 class FoundRows(NamedTuple):
@@ -180,6 +186,10 @@ def find(
     query. The application decides which points in the rectangle match, without one all do.
     """
     cells = grid.place_queries(*np.ascontiguousarray(queries.boxes.T))
+    shapes = None
+    if queries.shapes is not None:
+        starts, words = flat_records(queries.shapes)
+        shapes = prepare_shapes(words, starts, queries.boxes)
     built: Any = application.build(queries.to_queries(), grid) if application else None
     for i, partition in enumerate(queries.partitions.tolist()):
         since, until = int(queries.since[i]), int(queries.until[i])
@@ -190,6 +200,11 @@ def find(
                 continue
             block = open_block(ref)
             rows = block.rows_in(ref.cells, grid, Box(*queries.boxes[i]), since, until)
+            if shapes is not None and len(rows):
+                x, y = (
+                    block.points.column(name).take(pa.array(rows)).to_numpy() for name in ("x", "y")
+                )
+                rows = rows[covered(shapes, i, x, y)]
             if application and built is not None and len(rows):
                 points = application.block_points(block.points.take(pa.array(rows)))
                 pairs = Pairs(np.arange(len(rows)), np.full(len(rows), i))

@@ -67,7 +67,13 @@ class QueryColumns:
     id
         A whole number.
     min_x, min_y, max_x, max_y
-        The rectangle, edges included; null for ``unregister``.
+        The rectangle, edges included; null for ``unregister``. Not needed with ``geometry``.
+    geometry
+        Optional column: a polygon, a multipolygon or the middle of a circle, as WKB, WKT or
+        GeoJSON. Where it is not null it counts instead of the rectangle.
+    radius, radius_m
+        Optional columns, beside ``geometry``: the radius of a circle, in the units of the
+        coordinates, or in metres where x is a longitude and y a latitude in degrees.
     expires
         Optional: a timestamp from which on the query matches nothing; null is never.
     order
@@ -89,3 +95,6 @@ class QueryColumns:
     order: str | None = None
     since: str | None = None
     until: str | None = None
+    geometry: str = "geometry"
+    radius: str = "radius"
+    radius_m: str = "radius_m"

@@ -16,6 +16,7 @@ import pyarrow as pa
 from sparkswarm.compiled import ByteArray
 from sparkswarm.geometry import Grid
 from sparkswarm.index.layout import readonly
+from sparkswarm.index.shapes import PreparedShapes
 from sparkswarm.store.deltas import Delta, delta_target, positions_in
 from sparkswarm.store.directory import Directory
 from sparkswarm.store.files import FileRef, Files
@@ -58,13 +59,14 @@ class QueryCache:
         self._mapped: dict[FileRef, Any] = {}
         self._removed: dict[FileRef, tuple[tuple[DeltaRef, ...], ByteArray]] = {}
         self._built: dict[FileRef, Any] = {}
+        self._shapes: dict[FileRef, PreparedShapes] = {}
         self._migrated: dict[SegmentRef, Segment] = {}
         self._numbered: tuple[tuple[BaseGroup, ...], dict[FileRef, int]] | None = None
         self._prices: tuple[tuple[FileRef | None, tuple[DeltaRef, ...]], PriceRaster] | None = None
 
     def retain(self, names: Collection[str]) -> None:
         """Drop everything about files with other names than these."""
-        for cached in (self._mapped, self._removed, self._built):
+        for cached in (self._mapped, self._removed, self._built, self._shapes):
             for ref in [ref for ref in cached if ref.name not in names]:
                 del cached[ref]
         self._migrated.clear()
@@ -155,6 +157,14 @@ class QueryCache:
         if ref not in self._built:
             self._built[ref] = build(queries.queries)
         return self._built[ref]
+
+    def shapes(self, ref: FileRef | None, queries: Base) -> PreparedShapes | None:
+        """Return the shapes of the queries of a file; None where all are rectangles."""
+        if ref is None or queries.shapes is None:
+            return None
+        if ref not in self._shapes:
+            self._shapes[ref] = queries.prepare_shapes()
+        return self._shapes[ref]
 
     def prices(self, manifest: Manifest, grid: Grid) -> PriceRaster:
         """Return the raster of prices, corrected by the deltas."""

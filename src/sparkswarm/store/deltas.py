@@ -27,7 +27,7 @@ from sparkswarm.store.directory import Directory, find_sorted
 from sparkswarm.store.formats import Arrays, arrays_from_bytes, arrays_to_bytes
 from sparkswarm.store.manifest import Manifest
 from sparkswarm.store.queries import Op, Operations, Queries, cell_array
-from sparkswarm.store.segments import Base, unexpired
+from sparkswarm.store.segments import SHAPES_VERSION, Base, unexpired
 
 VERSION = 1
 
@@ -156,12 +156,13 @@ class Delta:
             "before": self.before,
             "dead": self.dead,
         }
-        return arrays_to_bytes({**self.added.arrays(), **arrays}, VERSION)
+        version = VERSION if self.added.shapes is None else SHAPES_VERSION
+        return arrays_to_bytes({**self.added.arrays(), **arrays}, version)
 
     @classmethod
     def from_bytes(cls, content: pa.Buffer) -> Delta:
         """Read what :meth:`to_bytes` returned."""
-        arrays = arrays_from_bytes(content, VERSION)
+        arrays = arrays_from_bytes(content, VERSION, SHAPES_VERSION)
         return cls(
             Base.from_arrays(arrays),
             arrays["positions"],
@@ -213,7 +214,7 @@ def find_queries(
         known = stop > start
         positions = delta.positions[start[known]]
         here, positions = left[known][positions >= 0], positions[positions >= 0]
-        queries = delta.added.queries.without_attributes().take(positions)
+        queries = delta.added.queries.rectangles().take(positions)
         exists[here] = True
         cells[here] = cell_array(queries.cells(grid))
         expires[here] = queries.expires

@@ -61,7 +61,7 @@ class Directory:
         cells, home, base, position, expires = [], [], [], [], []
         never = all(not len(b.index.expires) for _, b in bases)
         for number, (own, one) in enumerate(bases):
-            queries = one.queries.without_attributes()
+            queries = one.queries.rectangles()
             placed = queries.cells(grid)
             inside = (placed.col_start >= own.col_start) & (placed.col_start < own.col_stop)
             inside &= (placed.row_start >= own.row_start) & (placed.row_start < own.row_stop)

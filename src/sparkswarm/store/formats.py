@@ -42,10 +42,13 @@ def arrays_to_bytes(arrays: Arrays, version: int = 1) -> pa.Buffer:
     return sink.getvalue()
 
 
-def arrays_from_bytes(content: pa.Buffer, version: int = 1) -> dict[str, npt.NDArray[Any]]:
-    """Return what :func:`arrays_to_bytes` was given; the arrays are read-only views."""
+def arrays_from_bytes(content: pa.Buffer, *versions: int) -> dict[str, npt.NDArray[Any]]:
+    """Return what :func:`arrays_to_bytes` was given; the arrays are read-only views.
+
+    ``versions`` are those that are accepted, by default 1 alone.
+    """
     reader = pa.ipc.open_file(content)
-    _check_version(json.loads(reader.schema.metadata[b"meta"]).get("version", 1), version)
+    _check_version(json.loads(reader.schema.metadata[b"meta"]).get("version", 1), *versions or (1,))
     batch = reader.get_batch(0)
     arrays: dict[str, npt.NDArray[Any]] = {}
     for field, column in zip(reader.schema, batch.columns, strict=True):
@@ -77,9 +80,10 @@ def table_from_bytes(content: pa.Buffer, offset: int, version: int = 1) -> pa.Ta
     return table
 
 
-def _check_version(found: int, wanted: int) -> None:
-    if found != wanted:
+def _check_version(found: int, *wanted: int) -> None:
+    if found not in wanted:
         raise StoreError(
             f"the file has version {found} of its format, this version of sparkswarm reads "
-            f"{wanted}; use the version that wrote it, or another checkpoint"
+            f"{' and '.join(map(str, wanted))}; use the version that wrote it, or another "
+            "checkpoint"
         )

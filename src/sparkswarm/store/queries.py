@@ -25,6 +25,14 @@ EDGES = ("min_x", "min_y", "max_x", "max_y")
 OPERATION_COLUMNS = ("op", "id", *EDGES, "expires", "order", "since", "until")
 """The columns of an operation and of a snapshot query."""
 
+GEOMETRY, RADIUS, RADIUS_METRES = "geometry", "radius", "radius_m"
+SHAPE_COLUMNS = (GEOMETRY, RADIUS, RADIUS_METRES)
+"""The columns of an operation's shape as the user gave it, as text and numbers; absent if queries
+have none."""
+
+SHAPE = "shape"
+"""The column with the record of a query's shape; absent if queries have none."""
+
 DETAILS = "details"
 """The column with an application's columns of a query as JSON; absent if it has none."""
 
@@ -55,12 +63,16 @@ class Queries(NamedTuple):
     attributes
         The application's columns of each query, as JSON or null. None where the application has
         no columns.
+    shapes
+        The record of each query's shape (:mod:`sparkswarm.index.shapes`), null or empty where the
+        rectangle is the shape. None where it is for all.
     """
 
     ids: LongArray
     boxes: FloatArray
     expires: LongArray
     attributes: pa.LargeBinaryArray | None = None
+    shapes: pa.LargeBinaryArray | None = None
 
     @classmethod
     def empty(cls) -> Queries:
@@ -72,34 +84,38 @@ class Queries(NamedTuple):
         """Return the queries of all parts in order."""
         arrays = [(part.ids, part.boxes, part.expires) for part in (cls.empty(), *parts)]
         ids, boxes, expires = map(np.concatenate, zip(*arrays, strict=True))
-        return cls(ids, boxes, expires, _concat_attributes(parts))
+        attributes = _concat_values([(len(part.ids), part.attributes) for part in parts])
+        shapes = _concat_values([(len(part.ids), part.shapes) for part in parts])
+        return cls(ids, boxes, expires, attributes, shapes)
 
     def take(self, rows: npt.NDArray[Any]) -> Queries:
         """Return the chosen queries, by position or by mask."""
-        attributes = self.attributes
-        if attributes is not None:
-            chosen = np.flatnonzero(rows) if rows.dtype == bool else rows
-            attributes = attributes.take(pa.array(chosen))
-        return Queries(self.ids[rows], self.boxes[rows], self.expires[rows], attributes)
+        chosen = np.flatnonzero(rows) if rows.dtype == bool else rows
+        attributes, shapes = (
+            None if values is None else values.take(pa.array(chosen))
+            for values in (self.attributes, self.shapes)
+        )
+        return Queries(self.ids[rows], self.boxes[rows], self.expires[rows], attributes, shapes)
 
-    def without_attributes(self) -> Queries:
-        """Return the same queries without the application's columns."""
-        return self._replace(attributes=None)
+    def rectangles(self) -> Queries:
+        """Return the same queries without the application's columns and without shapes."""
+        return self._replace(attributes=None, shapes=None)
 
     def cells(self, grid: Grid) -> QueryCells:
         """Return the cells that each query overlaps."""
         return grid.place_queries(*np.ascontiguousarray(self.boxes.T))
 
 
-def _concat_attributes(parts: list[Queries]) -> pa.LargeBinaryArray | None:
-    if all(part.attributes is None for part in parts):
+def _concat_values(
+    parts: list[tuple[int, pa.LargeBinaryArray | None]],
+) -> pa.LargeBinaryArray | None:
+    """Return the values of all parts, given with their lengths; None where no part has any."""
+    if all(values is None for _, values in parts):
         return None
     return pa.concat_arrays(
         [
-            pa.nulls(len(part.ids), pa.large_binary())
-            if part.attributes is None
-            else part.attributes
-            for part in parts
+            pa.nulls(number, pa.large_binary()) if values is None else values
+            for number, values in parts
         ]
     )
 
@@ -138,7 +154,10 @@ def operations_from(rows: pa.Table) -> Operations:
     """Return operations as columns, in the order of the rows; ``op`` has codes."""
     expires = rows.column("expires").fill_null(NEVER).to_numpy()
     order = rows.column("order").fill_null(FIRST).to_numpy()
-    queries = Queries(rows.column("id").to_numpy(), boxes_of(rows), expires, attributes_of(rows))
+    queries = Queries(
+        *(rows.column("id").to_numpy(), boxes_of(rows), expires),
+        *(attributes_of(rows), shapes_of(rows)),
+    )
     return Operations(rows.column("op").to_numpy(), queries, order)
 
 
@@ -149,6 +168,16 @@ def boxes_of(rows: pa.Table) -> FloatArray:
 
 def attributes_of(rows: pa.Table) -> pa.LargeBinaryArray | None:
     """Return the application's columns of operations or snapshot queries; None if it has none."""
-    if DETAILS not in rows.column_names:
+    return _binary_column(rows, DETAILS)
+
+
+def shapes_of(rows: pa.Table) -> pa.LargeBinaryArray | None:
+    """Return the records of the shapes of operations or snapshot queries; None without any."""
+    shapes = _binary_column(rows, SHAPE)
+    return None if shapes is None or shapes.null_count == len(shapes) else shapes
+
+
+def _binary_column(rows: pa.Table, name: str) -> pa.LargeBinaryArray | None:
+    if name not in rows.column_names:
         return None
-    return rows.column(DETAILS).cast(pa.large_binary()).combine_chunks()
+    return rows.column(name).cast(pa.large_binary()).combine_chunks()

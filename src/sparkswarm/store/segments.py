@@ -22,14 +22,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkswarm.compiled import ByteArray
+from sparkswarm.compiled import ByteArray, FloatArray
 from sparkswarm.geometry import CellRect, Grid
 from sparkswarm.index.build import build_index
 from sparkswarm.index.layout import EMPTY, RangeIndex, frozen, readonly
+from sparkswarm.index.shapes import PreparedShapes, prepare_shapes
 from sparkswarm.store.formats import arrays_from_bytes, arrays_to_bytes
 from sparkswarm.store.queries import NEVER, Queries
 
 VERSION = 1
+SHAPES_VERSION = 2
+"""Of files with shapes, so that a version of sparkswarm that would ignore them refuses them."""
 
 NONE_REMOVED: ByteArray = readonly((), np.uint8)
 
@@ -44,10 +47,14 @@ class Base:
         The queries, ready to be matched.
     attributes
         The application's columns of each query; None where it has none.
+    shapes
+        The record of the shape of each query, as in :mod:`sparkswarm.index.shapes`; None where
+        all are rectangles.
     """
 
     index: RangeIndex
     attributes: pa.LargeBinaryArray | None = None
+    shapes: pa.LargeBinaryArray | None = None
 
     @classmethod
     def build(cls, queries: Queries, grid: Grid, cells: CellRect) -> Base:
@@ -55,19 +62,31 @@ class Base:
         never = not len(queries.ids) or bool((queries.expires == NEVER).all())
         expires = np.empty(0, np.int64) if never else queries.expires
         index = build_index(queries.ids, queries.boxes, expires, grid.space(cells))
-        if queries.attributes is None:
+        shapes = queries.shapes
+        if shapes is not None and not pc.any(pc.greater(pc.binary_length(shapes), 0)).as_py():
+            shapes = None
+        if queries.attributes is None and shapes is None:
             return cls(index)
         # The index has an order of its own; ids are distinct.
         by_id = np.argsort(queries.ids, kind="stable")
         rows = by_id[np.searchsorted(queries.ids, index.ids, sorter=by_id)]
-        return cls(index, queries.attributes.take(pa.array(rows)))
+        attributes, shapes = (
+            None if values is None else values.take(pa.array(rows))
+            for values in (queries.attributes, shapes)
+        )
+        return cls(index, attributes, shapes)
 
     @property
     def queries(self) -> Queries:
         """All queries of the file, removed ones included, in the order of the index."""
         index = self.index
         expires = index.expires if len(index.expires) else np.full(len(index.ids), NEVER)
-        return Queries(index.ids, index.boxes, expires, self.attributes)
+        return Queries(index.ids, index.boxes, expires, self.attributes, self.shapes)
+
+    def prepare_shapes(self) -> PreparedShapes:
+        """Return the shapes of the queries, ready for points; they must have some."""
+        starts, words = flat_records(self.shapes)
+        return prepare_shapes(words, starts, self.index.boxes)
 
     def live_queries(self, removed: ByteArray, cells: CellRect, grid: Grid) -> Queries:
         """Return the queries that overlap some cells and were not removed."""
@@ -88,38 +107,52 @@ class Base:
             "starts": index.starts,
             "entries": index.entries,
         }
-        if self.attributes is not None:
-            # A null becomes an empty value, which attributes never are.
-            filled = pc.fill_null(self.attributes, b"")
-            _, offsets, data = filled.buffers()
-            starts = np.frombuffer(offsets, np.int64, len(filled) + 1, 8 * filled.offset)
-            content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-            arrays["starts_of_details"] = starts - starts[0]
-            arrays["details"] = content[starts[0] : starts[-1]]
+        for name, values in (("details", self.attributes), ("shapes", self.shapes)):
+            if values is not None:
+                arrays[f"starts_of_{name}"], arrays[name] = _flat_values(values)
         return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Base:
         """Take over what :meth:`arrays` returned."""
         index = frozen(RangeIndex(*(arrays[name] for name in RangeIndex._fields)))
-        if "details" not in arrays:
-            return cls(index)
-        starts, content = arrays["starts_of_details"], arrays["details"]
-        buffers = [None, pa.py_buffer(starts), pa.py_buffer(content)]
-        details = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(starts) - 1, buffers)
-        return cls(index, details)
+        return cls(index, *(_stored_values(arrays, name) for name in ("details", "shapes")))
 
     def to_bytes(self) -> pa.Buffer:
         """Return the content of its file."""
-        return arrays_to_bytes(self.arrays(), VERSION)
+        return arrays_to_bytes(self.arrays(), VERSION if self.shapes is None else SHAPES_VERSION)
 
     @classmethod
     def from_bytes(cls, content: pa.Buffer) -> Base:
         """Read what :meth:`to_bytes` returned."""
-        return cls.from_arrays(arrays_from_bytes(content, VERSION))
+        return cls.from_arrays(arrays_from_bytes(content, VERSION, SHAPES_VERSION))
 
 
 NO_BASE = Base(EMPTY)
+
+
+def _flat_values(values: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.int64], ByteArray]:
+    """Return where each value begins, and all of them side by side; a null becomes empty."""
+    filled = pc.fill_null(values, b"")
+    _, offsets, data = filled.buffers()
+    starts = np.frombuffer(offsets, np.int64, len(filled) + 1, 8 * filled.offset)
+    content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return starts - starts[0], content[starts[0] : starts[-1]]
+
+
+def flat_records(shapes: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    """Return where the record of each shape begins, and all of them side by side."""
+    starts, content = _flat_values(shapes)
+    return starts // 8, np.ascontiguousarray(content).view(np.float64)
+
+
+def _stored_values(arrays: Mapping[str, npt.NDArray[Any]], name: str) -> pa.LargeBinaryArray | None:
+    """Return what :func:`_flat_values` made flat; None where the file does not have it."""
+    if name not in arrays:
+        return None
+    starts, content = arrays[f"starts_of_{name}"], arrays[name]
+    buffers = [None, pa.py_buffer(starts), pa.py_buffer(content)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(starts) - 1, buffers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,7 +251,7 @@ def store_operations(
     context: DriverContext,
 ) -> tuple[TaskInput, list[PackedRows]]:
     """Store the operations of a batch; return the input after them, and snapshot queries."""
-    operations = read_operations(rows, layout.has_details)
+    operations = read_operations(rows, layout.has_details, layout.has_shapes)
     if operations is None:
         return task_input, []
     applied = apply_operations(context.open(task_input), operations)

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     DataType,
     DateType,
     DoubleType,
@@ -44,7 +45,18 @@ from sparkswarm.spark.columns import (
 )
 from sparkswarm.spark.task_output import PACKED_PREFIX, AnswerSchema, OutputSchema
 from sparkswarm.spark.tasks.packing import PACKED_SCHEMA
-from sparkswarm.store.queries import DETAILS, ID, OPERATION_COLUMNS, PLAIN_NAMES, TIME, X, Y
+from sparkswarm.store.queries import (
+    DETAILS,
+    GEOMETRY,
+    ID,
+    OPERATION_COLUMNS,
+    PLAIN_NAMES,
+    RADIUS,
+    RADIUS_METRES,
+    TIME,
+    X,
+    Y,
+)
 from sparkswarm.window.windows import Window
 
 ResultShape = Literal["points", "pairs"]
@@ -67,8 +79,9 @@ class StreamLayout:
         ``points``, or ``pairs`` for a row for each match.
     include
         Columns of the points that come back, by our names.
-    has_operations, has_time
-        Whether operations are among the rows, and whether points have event times.
+    has_operations, has_time, has_shapes
+        Whether operations are among the rows, whether points have event times, and whether
+        operations have a column of geometries.
     application
         What decides beyond rectangles; None where nothing does.
     window
@@ -83,6 +96,7 @@ class StreamLayout:
     include: tuple[str, ...] = ()
     has_operations: bool
     has_time: bool
+    has_shapes: bool = False
     application: BoundApplication | None = None
     window: Window | None = None
     answers: StructType | None = None
@@ -190,6 +204,7 @@ def read_layout(
         include=include,
         has_operations=queries is not None,
         has_time=point_columns.time is not None,
+        has_shapes=has_shapes(queries, query_columns, details),
         application=_bound(application, chosen, also),
         window=window,
         answers=answers,
@@ -295,10 +310,12 @@ def select_operations(
     ``details`` are the columns that an application stores with a query, and their types.
     """
     schema = queries.schema
+    shaped = has_shapes(queries, columns, details)
     edges = [columns.min_x, columns.min_y, columns.max_x, columns.max_y]
-    _check(schema, "queries", [columns.id, *edges] + ([] if register_all else [columns.op]))
+    known = [name for name in edges if name in schema.names] if shaped else edges
+    _check(schema, "queries", [columns.id, *known] + ([] if register_all else [columns.op]))
     _check_type(schema, "queries", columns.id, (IntegralType,), "a whole number")
-    for name in edges:
+    for name in known:
         _check_type(schema, "queries", name, (NumericType,), "a number")
     if not register_all:
         _check_type(schema, "queries", columns.op, (StringType,), "a string")
@@ -320,12 +337,14 @@ def select_operations(
     values = [
         op,
         column_of(queries, columns.id).cast("bigint"),
-        *(column_of(queries, name).cast("double") for name in edges),
+        *(_number(queries, name, name in known) for name in edges),
         expires,
         order,
         *span,
     ]
     named = [value.alias(name) for value, name in zip(values, OPERATION_COLUMNS, strict=True)]
+    if shaped:
+        named += _shape_columns(queries, columns, details)
     if details:
         there = {
             name: column_of(queries, name).cast(kind)
@@ -335,6 +354,38 @@ def select_operations(
         packed = F.to_json(F.struct(*(value.alias(name) for name, value in there.items())))
         named.append((packed if there else F.lit(None)).cast("string").alias(DETAILS))
     return queries.select(*named)
+
+
+def has_shapes(
+    queries: DataFrame | None, columns: QueryColumns, details: Mapping[str, str] | None
+) -> bool:
+    """Return whether queries have a column of geometries that is not the application's own."""
+    if queries is None or columns.geometry in (details or {}):
+        return False
+    return columns.geometry in queries.schema.names
+
+
+def _shape_columns(
+    queries: DataFrame, columns: QueryColumns, details: Mapping[str, str] | None
+) -> list[Column]:
+    """Return the columns of shapes under our names; a binary geometry becomes hexadecimal."""
+    kinds = (StringType, BinaryType)
+    _check_type(queries.schema, "queries", columns.geometry, kinds, "a string or binary")
+    geometry = column_of(queries, columns.geometry)
+    if isinstance(queries.schema[columns.geometry].dataType, BinaryType):
+        geometry = F.hex(geometry)
+    chosen = [geometry.alias(GEOMETRY)]
+    for name, ours in ((columns.radius, RADIUS), (columns.radius_m, RADIUS_METRES)):
+        there = name in queries.schema.names and name not in (details or {})
+        if there:
+            _check_type(queries.schema, "queries", name, (NumericType,), "a number")
+        chosen.append(_number(queries, name, there).alias(ours))
+    return chosen
+
+
+def _number(frame: DataFrame, name: str, there: bool) -> Column:
+    """Return a column as a double, null where the frame does not have it."""
+    return (column_of(frame, name) if there else F.lit(None)).cast("double")
 
 
 def union_stream(points: DataFrame | None, operations: DataFrame | None) -> DataFrame:

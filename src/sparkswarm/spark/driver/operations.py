@@ -20,12 +20,24 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.util import _load_from_socket
 
 from sparkswarm.spark.columns import OPERATIONS
-from sparkswarm.store.queries import DETAILS, EDGES, OPERATION_COLUMNS
+from sparkswarm.store.queries import (
+    DETAILS,
+    EDGES,
+    GEOMETRY,
+    OPERATION_COLUMNS,
+    RADIUS,
+    RADIUS_METRES,
+    SHAPE_COLUMNS,
+)
 
 _LINES = pa.schema([(OPERATIONS, pa.string())])
 
 _BARRIER = "CollectMetrics"
 """Spark's name of the node that keeps the operations apart."""
+
+
+_BLOCK = 1 << 20
+"""Bytes of lines that are parsed at a time."""
 
 
 class _Bytes(FramedSerializer):
@@ -35,16 +47,19 @@ class _Bytes(FramedSerializer):
         return obj
 
 
-def read_operations(rows: DataFrame, has_details: bool) -> pa.Table | None:
+def read_operations(
+    rows: DataFrame, has_details: bool, has_shapes: bool = False
+) -> pa.Table | None:
     """Return the operations of a batch in the order in which Spark read them; None without any.
 
-    ``has_details`` says whether the application has columns of queries.
+    ``has_details`` says whether the application has columns of queries, ``has_shapes`` whether
+    operations have a column of geometries.
     """
     branch = _operations_branch(rows)
     if branch is None:
         lines = rows.select(OPERATIONS)
         column = lines.where(F.col(OPERATIONS).isNotNull()).toArrow().column(0)
-        return parse_lines(column, has_details) if len(column) else None
+        return parse_lines(column, has_details, has_shapes) if len(column) else None
     number, total = branch
     if not number:
         return None
@@ -57,7 +72,7 @@ def read_operations(rows: DataFrame, has_details: bool) -> pa.Table | None:
     with _load_from_socket(served, _Bytes()) as stream:
         found = [pa.ipc.read_record_batch(pa.py_buffer(one), _LINES) for one in stream]
     column = pa.chunked_array([batch.column(0).drop_null() for batch in found], pa.string())
-    return parse_lines(column, has_details) if len(column) else None
+    return parse_lines(column, has_details, has_shapes) if len(column) else None
 
 
 def _operations_branch(rows: DataFrame) -> tuple[int, int] | None:
@@ -86,7 +101,7 @@ def _operations_branch(rows: DataFrame) -> tuple[int, int] | None:
         last = before.apply(0).rdd()
 
 
-def parse_lines(lines: pa.ChunkedArray, has_details: bool) -> pa.Table:
+def parse_lines(lines: pa.ChunkedArray, has_details: bool, has_shapes: bool = False) -> pa.Table:
     """Return operations, given as lines of CSV, with the engine's columns."""
     whole = pa.concat_arrays(lines.chunks)
     offsets = np.frombuffer(whole.buffers()[1], np.int32)[
@@ -97,12 +112,20 @@ def parse_lines(lines: pa.ChunkedArray, has_details: bool) -> pa.Table:
     types = {"op": pa.string(), "id": pa.int64(), **dict.fromkeys(EDGES, pa.float64())}
     types |= dict.fromkeys(("expires", "order", "since", "until"), pa.int64())
     names = list(OPERATION_COLUMNS)
+    if has_shapes:
+        names += SHAPE_COLUMNS
+        types |= {GEOMETRY: pa.string(), RADIUS: pa.float64(), RADIUS_METRES: pa.float64()}
     if has_details:
         names.append(DETAILS)
         types[DETAILS] = pa.string()
     return pa.csv.read_csv(
         pa.BufferReader(content),
-        read_options=pa.csv.ReadOptions(column_names=names, use_threads=False),
+        read_options=pa.csv.ReadOptions(
+            column_names=names,
+            use_threads=False,
+            # A line must fit a block, and a geometry may be long.
+            block_size=max(_BLOCK, len(content)) if has_shapes else _BLOCK,
+        ),
         parse_options=pa.csv.ParseOptions(newlines_in_values=True),
         convert_options=pa.csv.ConvertOptions(
             column_types=types,

@@ -38,10 +38,12 @@ from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import (
     DETAILS,
     EDGES,
+    SHAPE,
     Queries,
     attributes_of,
     boxes_of,
     operations_from,
+    shapes_of,
 )
 
 if TYPE_CHECKING:
@@ -118,6 +120,8 @@ def _by_executor(ctx: BatchContext, queries: Queries) -> Iterator[PackedRows]:
         blank = pa.nulls(len(chosen.ids), pa.large_binary())
         details = blank if chosen.attributes is None else chosen.attributes
         table = table.append_column(DETAILS, details)
+    if chosen.shapes is not None:
+        table = table.append_column(SHAPE, chosen.shapes)
     for m in np.unique(writer):
         some = table.filter(pa.array(writer == m))
         yield RowKind.PARTITION_QUERIES, int(m), pack_rows(some)
@@ -136,6 +140,7 @@ def write_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
             boxes_of(table),
             table.column("expires").to_numpy(),
             attributes_of(table),
+            shapes_of(table),
         )
         order = np.argsort(partition, kind="stable")
         ids, starts = np.unique(partition[order], return_index=True)

@@ -191,7 +191,7 @@ class BatchContext:
             base_queries(manifest, self.queries, over, cells, self.grid),
             delta_queries(manifest, self.queries, cells, self.grid),
         ]
-        queries = Queries.concat([part.without_attributes() for part in parts])
+        queries = Queries.concat([part.rectangles() for part in parts])
         return queries.cells(self.grid).clipped(cells)
 
     @shared_property

@@ -27,6 +27,7 @@ from sparkswarm.index.match import (
     match_index,
     sort_rows,
 )
+from sparkswarm.index.shapes import keep_covered
 from sparkswarm.protocol.global_index import RoutedPoints
 from sparkswarm.spark.task_output import OutputSchema
 from sparkswarm.spark.tasks.packing import group_rows
@@ -317,9 +318,15 @@ class Matcher:
     ) -> tuple[IntArray, IntArray]:
         """Match points with the queries of one file; return counts and positions.
 
+        Rectangles are compared first, then shapes.
         The application decides which count; ``points`` are the chosen ones as it sees them.
         """
         counts, positions = match_index(chosen, stored.index, removed, checks, most)
+        shapes = self._ctx.queries.shapes(ref, stored) if len(positions) else None
+        if shapes is not None:
+            counts, positions = keep_covered(
+                shapes, chosen.x, chosen.y, chosen.rows, counts, positions
+            )
         application = self._ctx.input.application
         if application is None or points is None or not len(positions):
             return counts, positions

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkswarm.apps.shapes import parse_shapes
 from sparkswarm.apps.snapshots import SNAPSHOT_KINDS
 from sparkswarm.geometry import Fault
 from sparkswarm.observe.progress import Counts
@@ -41,7 +42,12 @@ from sparkswarm.store.quarantine import (
 from sparkswarm.store.queries import (
     DETAILS,
     EDGES,
+    GEOMETRY,
     OPERATION_COLUMNS,
+    RADIUS,
+    RADIUS_METRES,
+    SHAPE,
+    SHAPE_COLUMNS,
     Op,
     boxes_of,
     cell_array,
@@ -54,7 +60,7 @@ if TYPE_CHECKING:
     from sparkswarm.spark.task_input import TaskInput
     from sparkswarm.spark.tasks.context import BatchContext
 
-NAMES = {name: name for name in (*OPERATION_COLUMNS, DETAILS)}
+NAMES = {name: name for name in (*OPERATION_COLUMNS, *SHAPE_COLUMNS, DETAILS)}
 CODES = {"register": Op.REGISTER, "update": Op.UPDATE, "unregister": Op.UNREGISTER}
 
 
@@ -77,6 +83,9 @@ def check_operations(
     for word, code in CODES.items():
         op[words == word] = code
     is_snapshot = np.isin(words, list(SNAPSHOT_KINDS))
+    shape_reasons = None
+    if GEOMETRY in rows.column_names:
+        rows, shape_reasons = with_shapes(rows)
     boxes = boxes_of(rows)
     cells = ctx.grid.place_queries(*np.ascontiguousarray(boxes.T))
     has_box = is_snapshot | (op != Op.UNREGISTER)
@@ -90,6 +99,7 @@ def check_operations(
             (is_snapshot & (ctx.input.window is None), NO_WINDOW),
             (is_snapshot & (OutputKind.ANSWERS not in ctx.input.outputs), NO_SINK),
             (null_id, NULL_ID),
+            *_shape_checks(has_box, shape_reasons),
             (has_box & null_value, NULL_VALUE),
             *((has_box & (cells.fault == f), FAULT_REASONS[f]) for f in Fault if f),
             (is_snapshot & _since_after_until(rows), SINCE_AFTER_UNTIL),
@@ -113,11 +123,37 @@ def check_operations(
         if len(chosen):
             snapshots += route_snapshots(ctx, kind, rows.take(pa.array(chosen)))
     chosen = np.flatnonzero(good & ~is_snapshot)
+    rows = rows.drop_columns([name for name in SHAPE_COLUMNS if name in rows.column_names])
     return CheckedOperations(
         rows.take(pa.array(chosen)).set_column(0, "op", pa.array(op[chosen])),
         snapshots,
         Counts(snapshot_queries=int((good & is_snapshot).sum())),
     )
+
+
+def with_shapes(rows: pa.Table) -> tuple[pa.Table, npt.NDArray[np.object_]]:
+    """Return operations with the records and the rectangles of their shapes, and why not."""
+    radius, metres = (
+        rows.column(name).cast(pa.float64()).fill_null(np.nan).to_numpy()
+        for name in (RADIUS, RADIUS_METRES)
+    )
+    parsed = parse_shapes(rows.column(GEOMETRY).combine_chunks(), radius, metres)
+    boxes, given = boxes_of(rows), parsed.given
+    boxes[given] = parsed.boxes[given]
+    for i, edge in enumerate(EDGES):
+        values = pa.array(boxes[:, i], mask=np.isnan(boxes[:, i]) & (given | nulls(rows, edge)))
+        rows = rows.set_column(rows.schema.get_field_index(edge), edge, values)
+    return rows.append_column(SHAPE, parsed.records), parsed.reasons
+
+
+def _shape_checks(
+    has_box: npt.NDArray[np.bool_], reasons: npt.NDArray[np.object_] | None
+) -> list[tuple[npt.NDArray[np.bool_], str]]:
+    """Return which operations are rejected for their shapes, by reason."""
+    if reasons is None:
+        return []
+    found = set(reasons[has_box].tolist()) - {None}
+    return [(has_box & (reasons == one), one) for one in sorted(found)]
 
 
 def _since_after_until(rows: pa.Table) -> npt.NDArray[np.bool_]:
