@@ -29,7 +29,7 @@ def inside(geometry: shapely.Geometry, x: np.ndarray, y: np.ndarray) -> np.ndarr
     """Return which points a geometry covers; the engine asks only about points of its box."""
     min_x, min_y, max_x, max_y = geometry.bounds
     box = (min_x <= x) & (x <= max_x) & (min_y <= y) & (y <= max_y)
-    return covered(prepared(geometry.wkt), 0, x, y) & box
+    return covered(prepared(shapely.to_wkb(geometry, hex=True)), 0, x, y) & box
 
 
 def star(rng: np.random.Generator, vertices: int, grain: float) -> shapely.Geometry:

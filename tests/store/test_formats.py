@@ -172,7 +172,7 @@ def test_a_table_is_mapped_not_copied(tmp_path):
 
 def test_a_file_of_another_version_is_refused() -> None:
     arrays, table = {"a": np.arange(2)}, pa.table({"a": [1, 2]})
-    assert list(arrays_from_bytes(arrays_to_bytes(arrays, version=2), version=2)) == ["a"]
+    assert list(arrays_from_bytes(arrays_to_bytes(arrays, version=2), 2)) == ["a"]
     content, (offset,) = tables_to_bytes([table], version=2)
     assert table_from_bytes(content, offset, version=2).column_names == ["a"]
     with pytest.raises(StoreError, match=r"version 2 of its format, .* reads 1; use the version"):
@@ -180,4 +180,4 @@ def test_a_file_of_another_version_is_refused() -> None:
     with pytest.raises(StoreError, match="version 2 of its format"):
         table_from_bytes(content, offset)
     with pytest.raises(StoreError, match="version 1 of its format"):
-        arrays_from_bytes(arrays_to_bytes(arrays), version=2)
+        arrays_from_bytes(arrays_to_bytes(arrays), 2)
