@@ -7,17 +7,20 @@ through it row by row in plain Python: slow, and easy to believe.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import shapely
 
 from sparkswarm import Bytes, Count, Sliding, Tumbling
 
@@ -48,6 +51,11 @@ QUERIES_DDL = (
     "aggregate STRING, window STRING, slide STRING, since TIMESTAMP, until TIMESTAMP"
 )
 
+SHAPES = pa.schema(
+    [("geometry", pa.string()), ("radius", pa.float64()), ("radius_m", pa.float64())]
+)
+SHAPES_DDL = ", geometry STRING, radius DOUBLE, radius_m DOUBLE"
+
 CONDITIONS = {
     None: lambda p: True,
     "speed > 50": lambda p: p["speed"] is not None and p["speed"] > 50,
@@ -60,11 +68,37 @@ AGGREGATES = ("count", "count, mean(speed)", "sum(load), min(speed), max(speed),
 def inside(point: dict[str, Any], query: dict[str, Any]) -> bool:
     """Say whether a point matches a query, whatever its kind."""
     return (
-        query["min_x"] <= point["x"] <= query["max_x"]
-        and query["min_y"] <= point["y"] <= query["max_y"]
+        covers(query, point["x"], point["y"])
         and (query.get("expires") is None or point["ts"] < query["expires"])
         and CONDITIONS[query.get("where")](point)
     )
+
+
+def covers(query: dict[str, Any], x: float, y: float) -> bool:
+    """Say whether a place lies in the shape of a query, its boundary included."""
+    if query.get("geometry") is None:
+        return query["min_x"] <= x <= query["max_x"] and query["min_y"] <= y <= query["max_y"]
+    shape = parsed(query["geometry"])
+    if query.get("radius") is not None:
+        return math.hypot(x - shape.x, y - shape.y) <= query["radius"]
+    if query.get("radius_m") is not None:
+        return metres(x, y, shape.x, shape.y) <= query["radius_m"]
+    return bool(shapely.intersects_xy(shape, x, y))
+
+
+@cache
+def parsed(text: str) -> Any:
+    """Return a shape that shapely is ready to ask."""
+    shape = shapely.from_geojson(text) if text.startswith("{") else shapely.from_wkt(text)
+    shapely.prepare(shape)
+    return shape
+
+
+def metres(x: float, y: float, other_x: float, other_y: float) -> float:
+    """Return the length of the great circle between two places, in metres."""
+    a, b, c, d = map(math.radians, (y, other_y, other_x - x, other_y - y))
+    h = math.sin(d / 2) ** 2 + math.cos(a) * math.cos(b) * math.sin(c / 2) ** 2
+    return 2 * 6_371_008.8 * math.asin(math.sqrt(h))
 
 
 class Scene:
@@ -78,13 +112,17 @@ class Scene:
         Which queries there are, of ``continuous``, ``aggregates``, ``snapshots``.
     batches, points, operations
         How many there are, and how many of each in a batch.
+    shapes
+        Whether queries are polygons and circles as well as rectangles.
     """
 
     def __init__(
         self, seed: int, kinds: tuple[str, ...], batches: int = 6, points: int = 150,
-        operations: int = 24,
+        operations: int = 24, shapes: bool = False,
     ) -> None:  # fmt: skip
         draw = random.Random(seed)
+        self.shapes = shapes
+        self.corners: list[tuple[float, float]] = []
         self.batches: list[tuple[list[dict[str, Any]], list[dict[str, Any]]]] = []
         live: list[int] = []
         number = point_id = 0
@@ -111,12 +149,34 @@ class Scene:
                 some.append(self._point(draw, point_id, batch))
             self.batches.append((rows, some))
 
-    @staticmethod
-    def _box(draw: random.Random) -> dict[str, float]:
+    def _box(self, draw: random.Random) -> dict[str, Any]:
+        if self.shapes and draw.random() < 0.8:
+            return self._shape(draw)
         x, y = draw.uniform(BOUNDS[0], BOUNDS[2]), draw.uniform(BOUNDS[1], BOUNDS[3])
         w, h = draw.uniform(0, BOUNDS[2] - x) ** 0.9, draw.uniform(0, BOUNDS[3] - y) ** 0.9
         right, top = min(x + w, BOUNDS[2]), min(y + h, BOUNDS[3])
         return {"min_x": x, "min_y": y, "max_x": right, "max_y": top}
+
+    def _shape(self, draw: random.Random) -> dict[str, Any]:
+        x, y = draw.uniform(BOUNDS[0], BOUNDS[2]), draw.uniform(BOUNDS[1], BOUNDS[3])
+        if draw.random() < 0.4:
+            name, unit = draw.choice([("radius", 1.0), ("radius_m", 111_000.0)])
+            return {"geometry": f"POINT ({x!r} {y!r})", name: draw.uniform(0, 3) * unit}
+        vertices = draw.choice([3, 7, 40])
+        angles = sorted(draw.uniform(0, 2 * math.pi) for _ in range(vertices))
+        far = [draw.uniform(0.5, 4) for _ in angles]
+        ring = [
+            (x + r * math.cos(a), y + r * math.sin(a)) for a, r in zip(angles, far, strict=True)
+        ]
+        shape = shapely.make_valid(shapely.Polygon(ring))
+        shape = shape.difference(shapely.Point(x, y).buffer(0.4, quad_segs=3))
+        parts = [one for one in shapely.get_parts(shape) if one.geom_type == "Polygon"]
+        shape = shapely.MultiPolygon(parts)
+        if not parts or not shape.is_valid:
+            return self._shape(draw)
+        self.corners += ring
+        to_text = draw.choice([shapely.to_geojson, lambda one: shapely.to_wkt(one, -1)])
+        return {"geometry": to_text(shape)}
 
     def _query(self, draw: random.Random, kind: str) -> dict[str, Any]:
         query = {**self._box(draw), "where": draw.choice(list(CONDITIONS))}
@@ -136,11 +196,10 @@ class Scene:
             row["since"] = min(row.get("since", row["until"]), row["until"])
         return row
 
-    @staticmethod
-    def _point(draw: random.Random, point_id: int, batch: int) -> dict[str, Any]:
+    def _point(self, draw: random.Random, point_id: int, batch: int) -> dict[str, Any]:
         late = draw.randrange(15 * SECOND) if draw.random() < 0.15 else 0
         ts = START + 5 * SECOND * batch + draw.randrange(5 * SECOND) - late
-        return {
+        point = {
             "id": point_id,
             # Some at the very same place, and at the very same time.
             "x": draw.choice([draw.uniform(BOUNDS[0], BOUNDS[2]), 1.0]),
@@ -150,11 +209,17 @@ class Scene:
             "kind": draw.choice([None, "bus", "täxi"]),
             "load": draw.randrange(6),
         }
+        if self.corners and draw.random() < 0.2:
+            x, y = draw.choice(self.corners)
+            if BOUNDS[0] <= x <= BOUNDS[2] and BOUNDS[1] <= y <= BOUNDS[3]:
+                point |= {"x": x, "y": y}
+        return point
 
     def write(self, folder: Path, first: int = 0, last: int | None = None) -> None:
         """Write the files of some batches, which Spark's file source takes one by one."""
         for i, rows in list(enumerate(self.batches))[first:last]:
-            names = ("queries", QUERIES), ("points", POINTS)
+            queries = pa.schema([*QUERIES, *SHAPES]) if self.shapes else QUERIES
+            names = ("queries", queries), ("points", POINTS)
             for (name, schema), some in zip(names, rows, strict=True):
                 (folder / name).mkdir(parents=True, exist_ok=True)
                 path = folder / name / f"{i:05}.parquet"
@@ -166,7 +231,7 @@ class Scene:
         reader = spark.readStream.option("maxFilesPerTrigger", 1)
         return (
             reader.schema(POINTS_DDL).parquet(str(folder / "points")),
-            reader.schema(QUERIES_DDL).parquet(str(folder / "queries")),
+            reader.schema(QUERIES_DDL + SHAPES_DDL * self.shapes).parquet(str(folder / "queries")),
         )
 
 

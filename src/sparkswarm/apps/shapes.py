@@ -110,7 +110,7 @@ def _parse(text: str) -> tuple[Any, str | None]:
             return shapely.force_2d(_from_bytes(bytes.fromhex(text))), None
         return shapely.force_2d(_from_text(text)), None
     except (shapely.errors.ShapelyError, ValueError, UnicodeDecodeError) as error:
-        return None, f"{NOT_PARSED}: {str(error).strip()}"
+        return None, f"{NOT_PARSED} [{str(error).strip()}]"
 
 
 _HEX = frozenset("0123456789abcdefABCDEF")

@@ -7,6 +7,7 @@ task's file does not depend on the attempt, so a batch that runs again leaves th
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ SCHEMA = pa.schema([("kind", pa.string()), ("reason", pa.string()), ("row", pa.s
 SPARK_SCHEMA = "kind STRING, reason STRING, row STRING"
 
 POINT, QUERY = "point", "query"
+
+_PLACE = re.compile(r"\s*\[.*\]$", re.DOTALL)
+"""The end of a reason that is another for each row, such as the place of a self-intersection."""
 
 NULL_ID, NULL_VALUE, NULL_TIME = "null id", "null coordinate", "null time"
 UNKNOWN_OP = "unknown operation"
@@ -57,8 +61,8 @@ class Quarantine:
             self._rows.append((kind, str(reason), json.dumps(row_json, default=_text)))
 
     def faults(self) -> dict[tuple[str, str], int]:
-        """Count the rows by kind and reason."""
-        return dict(Counter((kind, reason) for kind, reason, _ in self._rows))
+        """Count the rows by kind and reason, without what a reason says of one row in brackets."""
+        return dict(Counter((kind, _PLACE.sub("", reason)) for kind, reason, _ in self._rows))
 
     def write(self) -> None:
         """Write the rows to their file, if there are any."""

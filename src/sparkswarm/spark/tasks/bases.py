@@ -99,10 +99,11 @@ def settle_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterato
             ),
         )
     )
-    yield packed(_by_executor(ctx, settled.changes.added))
+    yield packed(_by_executor(ctx, settled.changes.added, SHAPE in table.column_names))
 
 
-def _by_executor(ctx: BatchContext, queries: Queries) -> Iterator[PackedRows]:
+def _by_executor(ctx: BatchContext, queries: Queries, shaped: bool) -> Iterator[PackedRows]:
+    """Pack queries for the executors that write them; all packages have the same columns."""
     start, partition = ctx.index.overlaps(queries.cells(ctx.grid))
     rows = np.repeat(np.arange(len(start) - 1), np.diff(start))
     writer = ctx.first_owner(partition)
@@ -115,13 +116,13 @@ def _by_executor(ctx: BatchContext, queries: Queries) -> Iterator[PackedRows]:
             "expires": chosen.expires,
         }
     )
+    blank = pa.nulls(len(chosen.ids), pa.large_binary())
     application = ctx.input.application
     if application and len(application.query_schema):
-        blank = pa.nulls(len(chosen.ids), pa.large_binary())
         details = blank if chosen.attributes is None else chosen.attributes
         table = table.append_column(DETAILS, details)
-    if chosen.shapes is not None:
-        table = table.append_column(SHAPE, chosen.shapes)
+    if shaped:
+        table = table.append_column(SHAPE, blank if chosen.shapes is None else chosen.shapes)
     for m in np.unique(writer):
         some = table.filter(pa.array(writer == m))
         yield RowKind.PARTITION_QUERIES, int(m), pack_rows(some)
