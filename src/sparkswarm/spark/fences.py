@@ -22,7 +22,7 @@ _ID, _GEOMETRY = QueryColumns().id, QueryColumns().geometry
 _GEOJSON = (".json", ".geojson")
 
 
-def read_fences(spark: SparkSession, path: str, *, id: str | None = None) -> DataFrame:  # noqa: A002
+def read_fences(spark: SparkSession, path: str, *, id: str | None = None) -> DataFrame:
     """Return the geofences of a file as queries, ready for ``preload``.
 
     Parameters
@@ -111,7 +111,7 @@ def _feature_id(
         value = properties.pop(id_name or _ID, None)
     try:
         if not isinstance(value, bool | float):
-            return int(value)  # type: ignore[arg-type]
+            return int(value)
     except (TypeError, ValueError):
         pass
     raise InputError(
