@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sparkswarm.protocol.messages import Decision
     from sparkswarm.spark.columns import PointColumns, QueryColumns
     from sparkswarm.spark.engine import Swarm
+    from sparkswarm.spark.fences import read_fences
     from sparkswarm.spark.handle import Handle
     from sparkswarm.spark.kafka_sink import KafkaSink
     from sparkswarm.spark.session import check_session, session
@@ -82,6 +83,7 @@ __all__ = [
     "__version__",
     "check_session",
     "describe",
+    "read_fences",
     "register_sources",
     "session",
 ]
@@ -106,6 +108,7 @@ _LAZY = {
         "protocol.messages": ("Decision",),
         "spark.columns": ("PointColumns", "QueryColumns"),
         "spark.engine": ("Swarm",),
+        "spark.fences": ("read_fences",),
         "spark.handle": ("Handle",),
         "spark.session": ("check_session", "session"),
         "spark.kafka_sink": ("KafkaSink",),

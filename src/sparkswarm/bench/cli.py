@@ -216,6 +216,47 @@ def control(
 
 
 @bench.command()
+def fences(
+    polygons: Annotated[int, typer.Option(min=1, help="Polygons of 5 to 200 vertices.")] = 100_000,
+    circles: Annotated[int, typer.Option(min=1, help="Number of circles.")] = 1_000,
+    countries: Annotated[
+        int, typer.Option(min=0, help="Polygons of 10,000 to 20,000 vertices.")
+    ] = 20,
+    points: Annotated[int, typer.Option(min=1, help="Points per batch.")] = 500_000,
+    batches: Annotated[int, typer.Option(min=1, help="Measured batches.")] = 3,
+    cores: Annotated[int, typer.Option(min=1, help="Cores that Spark uses.")] = 2,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Measure matching with polygons and circles, and shapely in plain Spark beside it.
+
+    The rival is shapely's STRtree in every Python worker, asked with a predicate and for
+    candidates of prepared polygons; the faster of the two counts. All give pairs. A sample of
+    points is compared with every fence by shapely.
+
+    Example: sparkswarm bench fences --polygons 10000 --points 50000
+    """
+    from sparkswarm.bench.fences import FenceSettings, run_fences
+
+    settings = FenceSettings(
+        polygons=polygons, circles=circles, countries=countries, points=points, batches=batches,
+        cores=cores, seed=seed,
+    )  # fmt: skip
+    with exit_on_error(), _steps(5) as on_step:
+        found = run_fences(settings, on_step).to_json()
+    match, oracle = found["match"], found["oracle"]
+    table = Table(title=f"{polygons:,} polygons, batches of {points:,} points", box=box.SIMPLE)
+    table.add_column("")
+    table.add_column("points/s", justify="right")
+    table.add_row("sparkswarm", f"{match['points_per_s']:,}")
+    for name, value in match["rivals"].items():
+        table.add_row(name, f"{value:,}")
+    stderr.print(table)
+    stderr.print(f"ratio {match['ratio']}; {oracle['wrong']} of {oracle['checked']} points wrong")
+    write_json(json_to, found)
+
+
+@bench.command()
 def engine(
     batches: Annotated[int, typer.Option(min=6, help="Batches per run.")] = 8,
     points: Annotated[int, typer.Option(min=1000, help="Points per batch.")] = 1_000_000,

@@ -1,0 +1,163 @@
+"""Reads files of geofences as a DataFrame of queries.
+
+Owns how GeoJSON and GeoParquet become the columns of queries. Geometries are not checked here: the
+engine does that, and puts bad ones into the quarantine. Runs on the driver, before a start.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import IntegralType
+
+from sparkswarm.errors import InputError
+from sparkswarm.spark.columns import QueryColumns
+
+_ID, _GEOMETRY = QueryColumns().id, QueryColumns().geometry
+_GEOJSON = (".json", ".geojson")
+
+
+def read_fences(spark: SparkSession, path: str, *, id: str | None = None) -> DataFrame:
+    """Return the geofences of a file as queries, ready for ``preload``.
+
+    Parameters
+    ----------
+    path
+        A GeoJSON file, whose name ends with ``.geojson`` or ``.json``, with a FeatureCollection or
+        a Feature; or a GeoParquet file, or a folder of such files.
+    id
+        The property or column with the id of a fence, a whole number. By default a feature's own
+        ``id``, or the property or column ``id``.
+
+    Returns
+    -------
+    DataFrame
+        The columns ``id`` and ``geometry``, and the others as they are called. Properties
+        ``radius`` and ``radius_m`` make circles of points. A property ``id`` or ``geometry`` beside
+        a column of this name becomes ``property_id`` or ``property_geometry``; properties that are
+        lists, objects or of several types become JSON.
+
+    Raises
+    ------
+    InputError
+        If the file is neither, or a fence has no whole number as id.
+    """
+    if path.lower().endswith(_GEOJSON):
+        return _read_geojson(spark, path, id)
+    return _read_geoparquet(spark, path, id or _ID)
+
+
+def _read_geojson(spark: SparkSession, path: str, id_name: str | None) -> DataFrame:
+    features = [
+        feature
+        for row in spark.read.text(path, wholetext=True).collect()
+        for feature in _features(path, row.value)
+    ]
+    ids, geometries = [], []
+    properties: dict[str, list[Any]] = {}
+    for number, feature in enumerate(features):
+        some = dict(feature.get("properties") or {})
+        ids.append(_feature_id(path, number, feature, some, id_name))
+        geometry = feature.get("geometry")
+        geometries.append(None if geometry is None else json.dumps(geometry))
+        for name, value in some.items():
+            column = f"property_{name}" if name in (_ID, _GEOMETRY) else name
+            properties.setdefault(column, [None] * number).append(value)
+        for values in properties.values():
+            values.extend([None] * (number + 1 - len(values)))
+    table = pa.table(
+        {
+            _ID: pa.array(ids, pa.int64()),
+            _GEOMETRY: pa.array(geometries, pa.string()),
+            **{name: _column(values) for name, values in properties.items()},
+        }
+    )
+    return spark.createDataFrame(table)
+
+
+def _features(path: str, text: str) -> list[Mapping[str, Any]]:
+    """Return the features of a GeoJSON text."""
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path} is not GeoJSON: {error}") from error
+    kind = content.get("type") if isinstance(content, dict) else None
+    if kind == "Feature":
+        return [content]
+    if kind != "FeatureCollection" or not isinstance(content.get("features"), list):
+        raise InputError(
+            f"{path} is neither a FeatureCollection nor a Feature, its type is {kind!r}; "
+            "export the fences as a FeatureCollection"
+        )
+    return list(content["features"])
+
+
+def _feature_id(
+    path: str,
+    number: int,
+    feature: Mapping[str, Any],
+    properties: dict[str, Any],
+    id_name: str | None,
+) -> int:
+    """Return the id of a feature; a property that is the id is taken out."""
+    if id_name is None and feature.get("id") is not None:
+        value = feature["id"]
+    else:
+        value = properties.pop(id_name or _ID, None)
+    try:
+        if not isinstance(value, bool | float):
+            return int(value)
+    except (TypeError, ValueError):
+        pass
+    raise InputError(
+        f"feature {number} of {path} has {value!r} as its id, which is not a whole number; name a "
+        "property with whole numbers as id, or add one"
+    )
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Return a property of all features; as JSON where Spark has no plain type for it."""
+    if not any(isinstance(value, list | dict) for value in values):
+        try:
+            column = pa.array(values)
+            return column.cast(pa.string()) if pa.types.is_null(column.type) else column
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            pass
+    return pa.array([None if value is None else json.dumps(value) for value in values])
+
+
+def _read_geoparquet(spark: SparkSession, path: str, id_name: str) -> DataFrame:
+    try:
+        metadata = pyarrow.dataset.dataset(path, format="parquet").schema.metadata or {}
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as GeoParquet: {error}") from error
+    if b"geo" not in metadata:
+        raise InputError(
+            f"{path} is Parquet without GeoParquet's metadata; read it with spark.read.parquet and "
+            f"call its column of geometries {_GEOMETRY!r}"
+        )
+    geo = json.loads(metadata[b"geo"])
+    primary = geo["primary_column"]
+    encoding = geo["columns"][primary]["encoding"]
+    if encoding != "WKB":
+        raise InputError(
+            f"column {primary!r} of {path} is encoded as {encoding!r}; write it as WKB"
+        )
+    frame = spark.read.parquet(path)
+    whole = id_name in frame.columns and isinstance(frame.schema[id_name].dataType, IntegralType)
+    if not whole:
+        raise InputError(
+            f"{path} has no column {id_name!r} of whole numbers; name one as id, of {frame.columns}"
+        )
+    names = {primary: _GEOMETRY, id_name: _ID}
+    taken = {_ID, _GEOMETRY} - names.keys()
+    chosen = [
+        frame[f"`{name}`"].alias(names.get(name, f"property_{name}" if name in taken else name))
+        for name in frame.columns
+    ]
+    return frame.select(*chosen)
