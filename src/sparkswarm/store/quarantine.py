@@ -25,6 +25,7 @@ SPARK_SCHEMA = "kind STRING, reason STRING, row STRING"
 POINT, QUERY = "point", "query"
 
 NULL_ID, NULL_VALUE, NULL_TIME = "null id", "null coordinate", "null time"
+FUTURE_TIME = "time in the future"
 UNKNOWN_OP = "unknown operation"
 NO_WINDOW = "no points are kept for snapshot queries"
 NO_SINK = "there is no sink for answers"
