@@ -23,6 +23,7 @@ WHOLE |= {"max_receivers": (0, None), "merge_every_rounds": (0, None)}
 FRACTIONS = {
     "round_seconds": (0, None),
     "expired_query_seconds": (0, None),
+    "max_future_seconds": (0, None),
     "min_gain": (0.0, 1.0),
     "decay": (0.0, 1.0),
     "payback_rounds": (0.0, None),

@@ -100,6 +100,14 @@ class SwarmConfig:
         "How long an expired query stays in storage, for points that arrive late.",
         "seconds",
     )
+    max_future_seconds: float = option(
+        3600.0,
+        number(0.0),
+        "How far the time of a point may be ahead of the driver's clock when its batch begins. "
+        "Points further ahead are rejected: one would expire queries and close windows for good. "
+        "`inf` accepts all.",
+        "seconds",
+    )
     cost_model: CostModelName = option(
         "work",
         choice(*get_args(CostModelName)),

@@ -17,9 +17,11 @@ from sparkswarm.errors import ConfigError, StoreError
 from sparkswarm.protocol.partition import TICKETS, split
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store import records
+from sparkswarm.store.blocks import MAX_TIME, MIN_TIME
 from sparkswarm.store.epochs import FORMAT, INITIAL, MIGRATED, Commit, Epoch, Epochs
 from sparkswarm.store.files import FileRef, Files
 from sparkswarm.store.manifest import BaseGroup, DeltaRef, Manifest, SegmentRef
+from sparkswarm.store.records import read_json, to_bytes
 
 from ..support.strategies import grid_of, part_of_the_examples
 
@@ -192,6 +194,44 @@ def test_the_last_commit_is_that_of_the_highest_number(epochs: Epochs, batch: in
     assert epochs.last_commit() == Commit(
         batch=batch, plan=FIRST_PLAN, manifest=manifest, max_event_time=batch
     )
+
+
+@pytest.mark.parametrize("latest", [MIN_TIME, -5, 0, 5])
+def test_an_event_time_before_1970_is_told_from_none(epochs: Epochs, latest: int) -> None:
+    manifest = Manifest.initial(FIRST_PLAN.partitions)
+    commit = Commit(batch=0, plan=FIRST_PLAN, manifest=manifest, max_event_time=latest)
+    epochs.commit(commit)
+    assert epochs.commit_of(0) == commit
+
+
+@pytest.mark.parametrize(("clock", "latest"), [(0, MIN_TIME), (5, 5)])
+def test_in_older_commits_0_is_no_event_time(
+    files: Files, epochs: Epochs, clock: int, latest: int
+) -> None:
+    manifest = Manifest.initial(FIRST_PLAN.partitions)
+    epochs.commit(Commit(batch=0, plan=FIRST_PLAN, manifest=manifest))
+    (name,) = files.list("commits")
+    body = read_json(files, name) or {}
+    del body["latest"]
+    files.write(name, to_bytes({**body, "clock": clock}))
+    commit = epochs.commit_of(0)
+    assert commit is not None
+    assert commit.max_event_time == latest
+
+
+@pytest.mark.parametrize("latest", [MAX_TIME, 7, -7])
+def test_an_epoch_remembers_the_latest_time_that_points_may_have(
+    files: Files, epochs: Epochs, latest: int
+) -> None:
+    manifest = Manifest.initial(FIRST_PLAN.partitions)
+    epoch = Epoch(batch=0, clock=0, plan=FIRST_PLAN, manifest=manifest, latest_time=latest)
+    epochs.begin(epoch)
+    assert epochs.epoch_of(0) == epoch
+    (name,) = files.list("epochs")
+    body = read_json(files, name) or {}
+    del body["latest_time"]
+    files.write(name, to_bytes(body))
+    assert epochs.epoch_of(0) == replace(epoch, latest_time=MAX_TIME)
 
 
 def test_a_record_may_be_written_twice(files: Files, epochs: Epochs) -> None:

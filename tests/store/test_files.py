@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from sparkswarm.errors import StoreError
-from sparkswarm.store.files import FileRef, Files, local_path
+from sparkswarm.store.files import FileRef, Files, arrow_uri, local_path
 
 
 class Elsewhere(Files):
@@ -383,3 +383,41 @@ def test_many_may_fetch_a_file_at_once(remote: Files) -> None:
         thread.join()
     assert found == [content] * 8
     assert len(cached(remote)) == 1
+
+
+@pytest.mark.parametrize("uri", ["dbfs:/x", "hdfs:/x", "abfss:/x", "wasbs://c@a/x", "s3a://b/x"])
+def test_a_path_with_a_scheme_is_not_a_local_folder(uri: str) -> None:
+    assert local_path(uri) is None
+
+
+@pytest.mark.parametrize("path", ["file:/a/b", "file:///a/b", "/a/b"])
+def test_a_local_path_may_be_a_uri(path: str) -> None:
+    assert local_path(path) == Path("/a/b")
+
+
+@pytest.mark.parametrize("name", ["a:b", "2026-01-01T10:00", "run 1"])
+def test_a_local_name_may_have_a_colon(name: str) -> None:
+    assert local_path(name) == Path(name).absolute()
+
+
+@pytest.mark.parametrize("root", ["dbfs:/x", "unknown://x/y"])
+def test_a_filesystem_that_is_not_known_is_refused_by_its_uri(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match=f"cannot open {root}: .*; use a local path or a URI"):
+        Files(root).write("a", b"content")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("uri", "wanted"),
+    [
+        ("s3a://bucket/a", "s3://bucket/a"),
+        ("s3n://bucket/a", "s3://bucket/a"),
+        ("s3://bucket/a", "s3://bucket/a"),
+        ("gs://bucket/s3a://", "gs://bucket/s3a://"),
+    ],
+)
+def test_sparks_spelling_of_s3_is_pyarrows_too(uri: str, wanted: str) -> None:
+    assert arrow_uri(uri) == wanted

@@ -214,8 +214,8 @@ class CheckpointReport:
     @property
     def event_time(self) -> str | None:
         """The latest event time; None where events have no time."""
-        latest = self.commit.max_event_time if self.commit else 0
-        return time_text(latest) if latest > 0 else None
+        latest = self.commit.max_event_time if self.commit else MIN_TIME
+        return time_text(latest) if latest != MIN_TIME else None
 
     @property
     def watermark(self) -> str | None:

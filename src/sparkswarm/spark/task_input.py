@@ -17,6 +17,7 @@ from sparkswarm.config import SwarmConfig
 from sparkswarm.policies import LendingPrices
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.task_output import AnswerSchema, OutputKind, OutputSchema
+from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.files import FileRef, Files
 from sparkswarm.store.manifest import Manifest
@@ -78,7 +79,7 @@ class TaskInput:
     output_schema, answer_schema
         Columns of the rows that matching and answering return.
     max_event_time
-        Latest event time of earlier batches, in microseconds; 0 before the first event.
+        Latest event time of earlier batches, in microseconds; MIN_TIME before the first event.
     purge_before
         Queries that expired before this time need not be kept.
     window_start
@@ -105,8 +106,8 @@ class TaskInput:
     result_files: ResultFiles | None = None
     output_schema: OutputSchema = field(default_factory=OutputSchema)
     answer_schema: AnswerSchema | None = None
-    max_event_time: int = 0
-    purge_before: int = 0
+    max_event_time: int = MIN_TIME
+    purge_before: int = MIN_TIME
     window_start: int = 0
     operations: int = 0
     query_changes: tuple[FileRef, ...] = ()

@@ -17,6 +17,7 @@ import pyarrow as pa
 from sparkswarm.observe.progress import Counts, Loan
 from sparkswarm.policies.policy import AgentReport, Collected
 from sparkswarm.spark.tasks.packing import PACKED_SCHEMA, PackedRows, packed
+from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.manifest import BaseGroup, BlockRef, SegmentRef, StateRef
 
 VERSION = 1
@@ -142,7 +143,7 @@ class TaskOutput:
     busy_s
         Seconds of processor time.
     max_event_time
-        Latest event time seen, in microseconds.
+        Latest event time seen, in microseconds; MIN_TIME where none was.
     agent
         What the policy's agent tells its controller.
     loans, candidates
@@ -165,7 +166,7 @@ class TaskOutput:
     pieces: int = 0
     points_by_partition: Mapping[int, int] = field(default_factory=dict)
     busy_s: float = 0.0
-    max_event_time: int = 0
+    max_event_time: int = MIN_TIME
     agent: AgentReport | None = None
     loans: tuple[Loan, ...] = ()
     candidates: float = 0.0

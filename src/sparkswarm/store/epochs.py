@@ -14,7 +14,7 @@ from typing import Any
 
 from sparkswarm.errors import ConfigError, StoreError
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.store.blocks import MIN_TIME
+from sparkswarm.store.blocks import MAX_TIME, MIN_TIME
 from sparkswarm.store.files import Files, Folder
 from sparkswarm.store.manifest import Manifest
 from sparkswarm.store.records import RecordFiles, read_json, to_bytes
@@ -63,6 +63,8 @@ class Epoch:
         The partitions, and the files before the batch's own operations.
     watermark, previous_watermark
         The watermark of this batch, and of the batch before.
+    latest_time
+        Points with a later time are rejected.
     stored
         Where the plan is stored, and the manifest as it was before the batch; None while they are
         not.
@@ -74,6 +76,7 @@ class Epoch:
     manifest: Manifest
     watermark: int = MIN_TIME
     previous_watermark: int = MIN_TIME
+    latest_time: int = MAX_TIME
     stored: StoredEpoch | None = field(default=None, compare=False)
 
 
@@ -88,7 +91,7 @@ class Commit:
     plan, manifest
         The partitions in this batch, and the files after it.
     max_event_time
-        Latest event time so far, in microseconds; 0 before the first event.
+        Latest event time so far, in microseconds; MIN_TIME before the first event.
     watermark
         The watermark of the batch.
     stored
@@ -98,7 +101,7 @@ class Commit:
     batch: int
     plan: Plan
     manifest: Manifest
-    max_event_time: int = 0
+    max_event_time: int = MIN_TIME
     watermark: int = MIN_TIME
     stored: StoredEpoch | None = field(default=None, compare=False)
 
@@ -167,7 +170,10 @@ class Epochs:
             batch=batch,
             plan=self._plan(stored),
             manifest=stored.manifest,
-            max_event_time=int(found["clock"]),
+            # Of older checkpoints: "clock", 0 before the first event.
+            max_event_time=int(
+                found["latest"] if "latest" in found else found["clock"] or MIN_TIME
+            ),
             watermark=int(found["watermark"]),
             stored=stored,
         )
@@ -186,6 +192,7 @@ class Epochs:
             manifest=stored.manifest,
             watermark=watermark,
             previous_watermark=previous_watermark,
+            latest_time=int(found.get("latest_time", MAX_TIME)),
             stored=stored,
         )
 
@@ -194,7 +201,8 @@ class Epochs:
         stored = self._stored(epoch.plan, epoch.manifest)
         moment = [epoch.previous_watermark, epoch.watermark]
         names = {"plan": stored.plan_name, "manifest": stored.manifest_name}
-        record = {"time": epoch.clock, "moment": moment, **names}
+        times = {"time": epoch.clock, "moment": moment, "latest_time": epoch.latest_time}
+        record = {**times, **names}
         self._write(_name(Folder.EPOCHS, epoch.batch), record)
         return replace(epoch, stored=stored)
 
@@ -202,7 +210,7 @@ class Epochs:
         """Make a commit durable."""
         stored = self._stored(commit.plan, commit.manifest)
         names = {"plan": stored.plan_name, "manifest": stored.manifest_name}
-        record = {"clock": commit.max_event_time, "watermark": commit.watermark, **names}
+        record = {"latest": commit.max_event_time, "watermark": commit.watermark, **names}
         self._write(_name(Folder.COMMITS, commit.batch), record)
 
     def collect_garbage(self) -> int:

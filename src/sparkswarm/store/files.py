@@ -9,6 +9,7 @@ they are first mapped. Used by the driver and by tasks.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import uuid
 import zlib
@@ -72,14 +73,21 @@ class FileRef:
         return FileRef, (self.name, self.rows, self.size, self.crc)
 
 
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
+"""How a URI begins; a local name may have a colon too, but no slash behind it."""
+
+
 def local_path(uri: str) -> Path | None:
     """Return the local path of a URI or a plain path; None where it is not local."""
     parsed = urlparse(uri)
     if parsed.scheme == "file":
         return Path(unquote(parsed.path))
-    if "://" in uri:
-        return None
-    return Path(uri).absolute()
+    return None if _SCHEME.match(uri) else Path(uri).absolute()
+
+
+def arrow_uri(uri: str) -> str:
+    """Return a URI as pyarrow.fs spells it: what Spark calls ``s3a`` is ``s3`` there."""
+    return re.sub(r"^s3[an]://", "s3://", uri)
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,7 @@ class Files:
         if local_path(self.root) is not None:
             return None
         try:
-            system, path = fs.FileSystem.from_uri(self.root)
+            system, path = fs.FileSystem.from_uri(arrow_uri(self.root))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StoreError(
                 f"cannot open {self.root}: {error}; use a local path or a URI "

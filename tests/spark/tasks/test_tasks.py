@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import weakref
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,6 +178,28 @@ def test_of_queries_loaded_with_the_same_id_the_last_counts(tasks: Tasks) -> Non
     assert (counts.operations, counts.replaced) == (3, 1)
     (checked,) = [o for o in tasks.outputs if o.stage == TaskStage.CHECK]
     assert checked.rejected == {("query", "inverted rectangle"): 1}
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_point_from_the_future_goes_to_the_quarantine_and_does_not_move_the_clock(
+    tasks: Tasks, direct: bool
+) -> None:
+    tasks.input = replace(tasks.input, epoch=replace(tasks.input.epoch, latest_time=1_000))
+    tasks.apply(register(1, 0, 0, 8, 8))
+    points = (1, 0.5, 0.5, 1_000), (2, 6.5, 6.5, 1_001), (3, 6.5, 6.5, 2**62)
+    match = tasks.match_directly if direct else tasks.match
+    assert match(*points) == {1: [1]}
+    assert sum((Counter(o.rejected) for o in tasks.outputs), Counter()) == {
+        ("point", "time in the future"): 2
+    }
+    assert max(o.max_event_time for o in tasks.outputs) == 1_000
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_event_times_before_1970_move_the_clock(tasks: Tasks, direct: bool) -> None:
+    match = tasks.match_directly if direct else tasks.match
+    match((1, 0.5, 0.5, -3_000), (2, 6.5, 6.5, -2_000))
+    assert max(o.max_event_time for o in tasks.outputs) == -2_000
 
 
 @pytest.mark.parametrize("way", ["apply", 1, 2, 3, 100])

@@ -52,6 +52,7 @@ from sparkswarm.spark.sinks import ParquetSink, Sink, Sinks
 from sparkswarm.spark.task_input import ResultFiles, TaskInput
 from sparkswarm.spark.task_output import OutputKind, TaskOutput
 from sparkswarm.spark.tasks.context import batch_prefix
+from sparkswarm.store.blocks import MAX_TIME, MIN_TIME
 from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
 from sparkswarm.store.files import FileRef, Files, Folder, local_path
 from sparkswarm.store.manifest import Manifest
@@ -120,6 +121,7 @@ class RunLoop:
         self.batch_plan: Plan | None = None
         self._committed_plan: Plan | None = None
         self._last: Commit | None = None
+        self._clock: int | None = None
         self.collector = OutputCollector(spark.sparkContext)
         self._context = DriverContext()
         self.totals = Totals()
@@ -232,17 +234,26 @@ class RunLoop:
             return epoch, previous
         if previous is None:
             previous = self.initial_commit()
-        present = previous.max_event_time if self.layout.has_time else time.time_ns() // 1000
+        now = time.time_ns() // 1000
         plan, manifest = self._next_plan(previous)
         epoch = Epoch(
             batch=number,
-            clock=present,
+            clock=previous.max_event_time if self.layout.has_time else self._present(now, number),
             plan=plan,
             manifest=manifest,
             watermark=self._watermark(previous),
             previous_watermark=previous.watermark,
+            latest_time=_later(now, self.config.max_future_seconds),
         )
+        self._clock = epoch.clock
         return self.epochs.begin(epoch), previous
+
+    def _present(self, now: int, number: int) -> int:
+        """Return the clock of a batch without event times: never before that of the last batch."""
+        if self._clock is None:
+            before = self.epochs.epoch_of(number - 1)
+            self._clock = before.clock if before is not None else now
+        return max(self._clock, now)
 
     def initial_commit(self) -> Commit:
         """Return what a run without queries begins with."""
@@ -280,7 +291,7 @@ class RunLoop:
     def _watermark(self, previous: Commit) -> int:
         """Return the watermark of the batch after a commit."""
         stateful, watermark = self.layout.stateful, previous.watermark
-        if stateful and previous.max_event_time:
+        if stateful and previous.max_event_time != MIN_TIME:
             watermark = max(watermark, previous.max_event_time - stateful.watermark_delay)
         return watermark
 
@@ -376,7 +387,7 @@ class RunLoop:
             output_schema=layout.output_schema(OutputKind.RESULTS in outputs),
             answer_schema=layout.answer_schema,
             max_event_time=previous.max_event_time,
-            purge_before=epoch.clock - round(self.config.expired_query_seconds * 1e6),
+            purge_before=_earlier(epoch.clock, self.config.expired_query_seconds),
         )
 
     def _commit(
@@ -437,6 +448,16 @@ class RunLoop:
             except Exception:
                 # An observer must not stop the stream.
                 logger.exception("an observer failed at batch %d", progress.batch)
+
+
+def _later(when: int, seconds: float) -> int:
+    """Return a time in microseconds so many seconds later; MAX_TIME where it is later still."""
+    return min(MAX_TIME, when + round(seconds * 1e6)) if seconds < 1e12 else MAX_TIME
+
+
+def _earlier(when: int, seconds: float) -> int:
+    """Return a time in microseconds so many seconds earlier; MIN_TIME where it is earlier still."""
+    return max(MIN_TIME, when - round(seconds * 1e6)) if seconds < 1e12 else MIN_TIME
 
 
 def spark_path(folder: str) -> str:

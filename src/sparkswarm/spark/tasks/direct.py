@@ -21,6 +21,7 @@ from sparkswarm.spark.tasks.match import CHUNK_ROWS, Matcher
 from sparkswarm.spark.tasks.points import coordinates, points_of, rejected_points, row_chunks
 from sparkswarm.spark.tasks.results import ResultOutput
 from sparkswarm.spark.tasks.tally import TaskTally
+from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import TIME
 
@@ -52,7 +53,7 @@ class DirectWork:
         self._matcher = Matcher(ctx)
         self._tally = TaskTally(ctx)
         self._results = ResultOutput(ctx, str(input_partition))
-        self._max_event_time = 0
+        self._max_event_time = MIN_TIME
         self._busy_s = 0.0
 
     def match(self, points: pa.Table) -> Iterator[pa.RecordBatch]:

@@ -20,6 +20,7 @@ from sparkswarm.spark.tasks.packing import unpack_rows
 from sparkswarm.spark.tasks.results import ResultOutput
 from sparkswarm.spark.tasks.state import route_partial_state
 from sparkswarm.spark.tasks.tally import TaskTally
+from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.queries import TIME
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class ExecutorWork:
         self._tally = TaskTally(ctx)
         self._results = ResultOutput(ctx, str(executor))
         self._blocks = BlockWriter(ctx, executor) if ctx.input.window is not None else None
-        self._max_event_time = 0
+        self._max_event_time = MIN_TIME
         self._busy_s = time.thread_time() - started
 
     def match(self, points: pa.Table) -> Iterator[pa.RecordBatch]:

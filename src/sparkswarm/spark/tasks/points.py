@@ -20,6 +20,7 @@ from sparkswarm.spark.columns import OPERATIONS
 from sparkswarm.spark.tasks.packing import nulls
 from sparkswarm.store.quarantine import (
     FAULT_REASONS,
+    FUTURE_TIME,
     NULL_ID,
     NULL_TIME,
     NULL_VALUE,
@@ -81,7 +82,9 @@ def rejected_points(
     ``outside`` are those that have no cell.
     """
     required = [name for name in (ID, TIME) if name in points.column_names]
-    if not any(points.column(name).null_count for name in required) and not outside.any():
+    future = _from_the_future(ctx, points)
+    missing = any(points.column(name).null_count for name in required)
+    if not missing and not outside.any() and not future.any():
         return np.empty(0, np.int64)
     faults = ctx.grid.point_faults(x, y)
     reasons = first_reason(
@@ -91,8 +94,17 @@ def rejected_points(
             (nulls(points, X) | nulls(points, Y), NULL_VALUE),
             *((faults == fault, FAULT_REASONS[fault]) for fault in Fault if fault),
             *([(nulls(points, TIME), NULL_TIME)] if TIME in required else []),
+            (future, FUTURE_TIME),
         ],
     )
     bad = np.flatnonzero(reasons != None)  # noqa: E711 (elementwise)
     quarantine.add(POINT, points.take(bad), ctx.input.point_columns, reasons[bad])
     return bad
+
+
+def _from_the_future(ctx: BatchContext, points: pa.Table) -> BoolArray:
+    """Return which points have a time after the latest that the batch allows."""
+    if TIME not in points.column_names:
+        return np.zeros(points.num_rows, dtype=bool)
+    late = pc.greater(points.column(TIME), ctx.epoch.latest_time)
+    return np.asarray(pc.fill_null(late, False), dtype=bool)
