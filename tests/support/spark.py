@@ -1,4 +1,8 @@
-"""One Spark session for all tests of a process: starting one takes seconds."""
+"""One Spark session for all tests of a process: starting one takes seconds.
+
+Examples and benchmarks that run in the same process may stop it: a module gets the one that is
+alive, or a new one. It ends with the process.
+"""
 
 import pytest
 from pyspark.sql import SparkSession
@@ -6,12 +10,12 @@ from pyspark.sql import SparkSession
 from sparkswarm.spark.session import PROPERTIES
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark():
     builder = SparkSession.builder.master("local[2]")
     for setting in PROPERTIES:
         builder = builder.config(setting.name, setting.wanted)
-    session = (
+    return (
         builder.appName("sparkswarm tests")
         .config("spark.ui.enabled", False)
         .config("spark.ui.showConsoleProgress", False)
@@ -22,5 +26,3 @@ def spark():
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
-    yield session
-    session.stop()
