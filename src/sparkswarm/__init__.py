@@ -33,6 +33,8 @@ if TYPE_CHECKING:
         StateUpdate,
         Watermarks,
     )
+    from sparkswarm.apps.events.reading import ObjectPosition
+    from sparkswarm.apps.events.settings import Events
     from sparkswarm.apps.subscriptions.application import Subscriptions
     from sparkswarm.observe.describe import describe
     from sparkswarm.protocol.messages import Decision
@@ -55,6 +57,7 @@ __all__ = [
     "ConsoleSink",
     "Count",
     "Decision",
+    "Events",
     "GeometryError",
     "Handle",
     "InputError",
@@ -62,6 +65,7 @@ __all__ = [
     "MemorySink",
     "MissingExtraError",
     "NoopSink",
+    "ObjectPosition",
     "PairFunction",
     "Pairs",
     "ParquetSink",
@@ -103,6 +107,8 @@ _LAZY = {
             "Stateful",
             "Watermarks",
         ),
+        "apps.events.reading": ("ObjectPosition",),
+        "apps.events.settings": ("Events",),
         "apps.subscriptions.application": ("Subscriptions",),
         "observe.describe": ("describe",),
         "protocol.messages": ("Decision",),

@@ -25,6 +25,9 @@ BEFORE_COMMIT = "after the sink, before our commit"
 AFTER_COMMIT = "after our commit, before Spark's"
 WORKERS = "the Python workers, while results are computed"
 
+EVENTS = ("12 seconds", "25 seconds", True)
+"""What is told of objects."""
+
 
 @dataclass(frozen=True)
 class Orders:
@@ -48,6 +51,8 @@ class Orders:
         What dies, in which batch, and the file that says that it has died already.
     application
         A file of Python with a function ``application``, which is sent to the workers.
+    events
+        A folder for events, which are told where it is given.
     """
 
     world: str
@@ -63,6 +68,7 @@ class Orders:
     batch: int = -2
     marker: str = ""
     application: str = ""
+    events: str = ""
 
     def start(self, log: Path, **environment: str) -> subprocess.Popen[bytes]:
         """Start the driver as a process that leads a session of its own."""
@@ -113,12 +119,17 @@ def main(orders: Orders) -> None:
         spark.sparkContext.addPyFile(orders.application)
         application = importlib.import_module(Path(orders.application).stem).application()
     swarm = sparkswarm.Swarm(
-        spark, world.config(executors=orders.executors, shared_host=orders.shared_host), application
+        spark,
+        world.config(executors=orders.executors, shared_host=orders.shared_host),
+        application,
+        events=sparkswarm.Events(*EVENTS) if orders.events else None,
     )
+    events = sparkswarm.ParquetSink(orders.events) if orders.events else None
     handle = swarm.start(
         folders.read_points(spark),
         folders.read_operations(spark),
         sink=restless,
+        events=events and (lambda told, batch: events(death.among(told, batch), batch)),
         checkpoint=orders.checkpoint,
         preload=preload,
         point_columns=sparkswarm.PointColumns(time="ts" if orders.event_time else None),

@@ -18,7 +18,14 @@ from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.files import FileRef
-from sparkswarm.store.manifest import BaseGroup, DeltaRef, Manifest, SegmentRef, StateRef
+from sparkswarm.store.manifest import (
+    BaseGroup,
+    DeltaRef,
+    Manifest,
+    ObjectsRef,
+    SegmentRef,
+    StateRef,
+)
 
 from ..support.strategies import (
     Operation,
@@ -36,6 +43,11 @@ REFS = st.text(NAME_CHARACTERS, min_size=1, max_size=8).map(
 Files = tuple[FileRef | None, FileRef | None]
 PAIRS = st.tuples(st.none() | REFS, st.none() | REFS)
 """A base, and a delta of its own as in format 2."""
+
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
+OBJECTS = st.builds(
+    ObjectsRef, file=REFS, offset=NUMBERS, rows=NUMBERS, oldest=NUMBERS, until=NUMBERS
+)
 
 
 @st.composite
@@ -56,6 +68,7 @@ def stored(draw: st.DrawFn) -> tuple[Plan, Manifest]:
         tuple(draw(st.lists(st.builds(DeltaRef, st.integers(-1, 2**40), REFS), max_size=3))),
         draw(st.none() | REFS),
         states,
+        objects=draw(st.dictionaries(st.integers(0, 63), OBJECTS, max_size=3)),
     )
 
 
@@ -277,6 +290,7 @@ def test_files_are_listed_once_in_json() -> None:
         "prices": 1,
         "states": {},
         "blocks": {},
+        "objects": {},
     }
 
 

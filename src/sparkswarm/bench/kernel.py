@@ -17,7 +17,7 @@ import numpy as np
 from sparkswarm.bench.inputs import Inputs
 from sparkswarm.geometry import Grid
 from sparkswarm.index.match import match
-from sparkswarm.spark.tasks.match import take_ids
+from sparkswarm.spark.tasks.match import take_values
 from sparkswarm.store.queries import NEVER, Queries
 from sparkswarm.store.segments import Base
 
@@ -75,4 +75,4 @@ def _match(base: Base, x: Any, y: Any) -> None:
     for start in range(0, len(x), CHUNK):
         rows = np.arange(start, min(start + CHUNK, len(x)))
         positions = match(x, y, None, rows, base.index).positions
-        take_ids(base.index.ids, positions, np.empty(len(positions), np.int64))
+        take_values(base.index.ids, positions, np.empty(len(positions), np.int64))

@@ -26,7 +26,7 @@ from sparkswarm.geometry import Bounds, Grid
 from sparkswarm.index import build
 from sparkswarm.index.match import match
 from sparkswarm.protocol.local import LocalSwarm
-from sparkswarm.spark.tasks.match import interleave, take_ids
+from sparkswarm.spark.tasks.match import interleave, take_values
 from sparkswarm.spark.tasks.packing import group_rows
 from sparkswarm.store.deltas import Delta, find_queries, settle_operations
 from sparkswarm.store.directory import Directory
@@ -79,7 +79,7 @@ def compile_matching() -> None:
     times, removed = np.full(POINTS, -1), np.zeros(POINTS, np.uint8)
     found = match(x, y, times, ids, base.index, removed)
     out = np.empty(len(found.positions), np.int64)
-    take_ids(base.index.ids, found.positions, out)
+    take_values(base.index.ids, found.positions, out)
     interleave(out, found.counts.reshape(1, -1))
 
 

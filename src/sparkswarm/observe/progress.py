@@ -76,6 +76,18 @@ class Counts:
         "longer `watermark_delay`.",
         name="late_points",
     )
+    events: int = count("events", "Events of objects and fences.", name="events")
+    late_fixes: int = count(
+        "points",
+        "Points without effect on events: older than the object's last, or than `silent_after` "
+        "before the clock.",
+        name="late_fixes",
+    )
+    repeated_fixes: int = count(
+        "points",
+        "Points without effect on events: of the same object and time as another.",
+        name="repeated_fixes",
+    )
 
     def __add__(self, other: Counts) -> Counts:
         mine, others = self.counts(), other.counts()
@@ -160,6 +172,9 @@ class Progress(Counts):
         "Bytes of the files with the state of queries.",
         name="state_bytes",
         default=0,
+    )
+    objects: int = number(
+        "gauge", "objects", "Objects that events are told of.", name="objects", default=0
     )
 
     @property

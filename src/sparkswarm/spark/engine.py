@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkswarm.apps.application import Application
+from sparkswarm.apps.events.settings import Events
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError
 from sparkswarm.observe.journal import IN_CHECKPOINT, Journal
@@ -53,6 +54,8 @@ class Swarm:
         How long points are kept for snapshot queries: a :class:`~sparkswarm.Sliding`,
         :class:`~sparkswarm.Tumbling`, :class:`~sparkswarm.Count` or :class:`~sparkswarm.Bytes`.
         By default they are not.
+    events
+        Which :class:`~sparkswarm.Events` of points' ids and queries are told. By default none.
     """
 
     def __init__(
@@ -61,14 +64,18 @@ class Swarm:
         config: SwarmConfig | None = None,
         application: Application | None = None,
         window: Window | None = None,
+        events: Events | None = None,
     ) -> None:
         if window is not None and not isinstance(window, Window):
             kinds = ", ".join(kind.__name__ for kind in WINDOWS.values())
             raise ConfigError(f"window must be one of {kinds}; got {window!r}")
+        if events is not None and not isinstance(events, Events):
+            raise ConfigError(f"events must be Events(...), got {events!r}")
         self.spark = spark
         self.config = config or SwarmConfig()
         self.application = application
         self.window = window
+        self.events = events
         check_session(spark)
 
     def start(
@@ -79,6 +86,7 @@ class Swarm:
         sink: Sink | str | None = None,
         summaries: Sink | str | None = None,
         answers: Sink | str | None = None,
+        events: Sink | str | None = None,
         checkpoint: str,
         preload: DataFrame | None = None,
         point_columns: PointColumns | None = None,
@@ -102,12 +110,14 @@ class Swarm:
         sink
             Where results go: a function of (results, batch id), or ``noop``, ``console``,
             ``memory``. After a failure a batch may come again, with the same id and rows.
-            Optional if ``summaries`` or ``answers`` is given.
+            Optional if ``summaries``, ``answers`` or ``events`` is given.
         summaries
             Where the summaries of a stateful application go, such as the windows of
             :class:`~sparkswarm.Aggregates`.
         answers
             Where answers to the stream's snapshot queries go.
+        events
+            Where events go: who entered, left or stayed in which query.
         checkpoint
             A folder for the state of the run, local or on a filesystem that both Spark
             and pyarrow support; on a cluster all machines must see it.
@@ -147,9 +157,16 @@ class Swarm:
         point_columns = point_columns or PointColumns()
         query_columns = query_columns or QueryColumns()
         stream, layout = read_layout(
-            points, queries, point_columns, query_columns, results, self.application, self.window
+            points,
+            queries,
+            point_columns,
+            query_columns,
+            results,
+            self.application,
+            self.window,
+            self.events,
         )
-        sinks = _sinks(layout, sink, summaries, answers)
+        sinks = _sinks(layout, sink, summaries, answers, events)
         files = Files(_folder(checkpoint, "swarm"))
         past = self._history(history, point_columns, query_columns)
         run = RunLoop(self.spark, self.config, files, layout, past)
@@ -223,10 +240,13 @@ def _sinks(
     sink: Sink | str | None,
     summaries: Sink | str | None,
     answers: Sink | str | None,
+    events: Sink | str | None,
 ) -> Sinks:
     """Return the sinks; ConfigError where they do not fit what the run does."""
-    if sink is None and summaries is None and answers is None:
-        raise ConfigError("there is no sink; results, summaries or answers must go somewhere")
+    if sink is None and summaries is None and answers is None and events is None:
+        raise ConfigError(
+            "there is no sink; results, summaries, answers or events must go somewhere"
+        )
     if layout.stateful and summaries is None:
         raise ConfigError(
             f"{type(layout.stateful).__name__} tells summaries: give them a sink, if need be noop"
@@ -235,8 +255,13 @@ def _sinks(
         raise ConfigError("summaries come from a stateful application only, such as Aggregates")
     if answers is not None and layout.window is None:
         raise ConfigError("no points are kept that answers could be about; give Swarm a window")
+    if layout.events and events is None:
+        raise ConfigError("events are told: give start a sink for events, if need be noop")
+    if events is not None and not layout.events:
+        raise ConfigError("no events are told; give Swarm events, such as events=Events()")
     return Sinks(
         results=make_sink("sink", sink),
         summaries=make_sink("summaries", summaries),
         answers=make_sink("answers", answers),
+        events=make_sink("events", events),
     )

@@ -6,7 +6,7 @@ Used on the driver, from any thread.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,14 @@ import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sparkswarm.apps.events.objects import BoundEvents
+from sparkswarm.apps.events.reading import (
+    ObjectPosition,
+    bucket_of,
+    nearest_objects,
+    object_position,
+    objects_inside,
+)
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.observe.html import handle_html, plot
 from sparkswarm.observe.progress import Status
@@ -26,6 +34,7 @@ from sparkswarm.spark.task_output import OutputKind
 from sparkswarm.spark.tasks.context import BatchContext
 from sparkswarm.spark.tasks.operations import check_operations
 from sparkswarm.store.epochs import Epoch
+from sparkswarm.store.formats import table_from_bytes
 from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import DETAILS, EDGES
 
@@ -160,6 +169,66 @@ class Handle:
             return row
         details = json.dumps(dict(columns), default=str).encode()
         return row.append_column(DETAILS, pa.array([details], pa.binary()))
+
+    def inside(self, fence: int) -> pa.Table:
+        """Return the objects that are in a fence, as of the last commit.
+
+        Needs a run with :class:`~sparkswarm.Events`, as :meth:`where` and :meth:`nearest` do. It
+        may be called while the run goes on.
+
+        Returns
+        -------
+        A row for each object: ``object``, ``time``, ``x`` and ``y`` of its last point, ``since``
+        when it is in the fence, and the ``seconds`` from then to its last point.
+        """
+        if isinstance(fence, bool) or not isinstance(fence, int):
+            raise InputError(f"a fence has a whole number as its id, got {fence!r}")
+        return objects_inside(self._objects(), fence, self._events)
+
+    def where(self, object: object) -> ObjectPosition | None:
+        """Return where an object is and in which fences, as of the last commit.
+
+        None where nothing is known of it: it was never seen, or is silent for too long.
+        """
+        events = self._events
+        for table in self._objects(bucket_of(object, events)):
+            return object_position(table, object, events)
+        return None
+
+    def nearest(self, x: float, y: float, k: int = 1, within: float | None = None) -> pa.Table:
+        """Return the k objects nearest to a place, nearest first, as of the last commit.
+
+        Parameters
+        ----------
+        x, y
+            The place.
+        k
+            How many; fewer are returned where there are not so many.
+        within
+            Largest distance, in units of the coordinates; None for any.
+
+        Returns
+        -------
+        A row for each object: ``object``, ``time``, ``x`` and ``y`` of its last point, and its
+        ``distance``, in units of the coordinates on a plane.
+        """
+        return nearest_objects(self._objects(), x, y, k, within, self._events)
+
+    @property
+    def _events(self) -> BoundEvents:
+        events = self._run.layout.events
+        if events is None:
+            raise ConfigError("this run keeps no objects; give Swarm events")
+        return events
+
+    def _objects(self, bucket: int | None = None) -> Iterator[pa.Table]:
+        """Yield what is known of the objects of a bucket, or of all buckets."""
+        commit = self._run.epochs.last_commit()
+        if commit is None:
+            raise ConfigError("this run has not begun")
+        for number, ref in commit.manifest.objects.items():
+            if bucket is None or number == bucket:
+                yield table_from_bytes(self._run.files.mmap(ref.file), ref.offset)
 
     def set_executors(self, executors: int) -> None:
         """Change the number of executors from the next batch on.

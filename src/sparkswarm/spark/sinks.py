@@ -37,11 +37,14 @@ class Sinks:
         Summaries of a stateful application.
     answers
         Answers to snapshot queries.
+    events
+        Events of objects and fences.
     """
 
     results: Sink | None = None
     summaries: Sink | None = None
     answers: Sink | None = None
+    events: Sink | None = None
 
 
 @dataclass(frozen=True)

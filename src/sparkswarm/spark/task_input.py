@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sparkswarm.apps.bound import BoundApplication
+from sparkswarm.apps.events.objects import BoundEvents
 from sparkswarm.config import SwarmConfig
 from sparkswarm.policies import LendingPrices
 from sparkswarm.protocol.plan import Plan
@@ -70,6 +71,8 @@ class TaskInput:
         What decides beyond rectangles; None where nothing does.
     window
         How long points are kept; None where they are not.
+    events
+        Which events of objects are told; None where none are.
     outputs
         What somebody reads.
     point_columns
@@ -89,6 +92,9 @@ class TaskInput:
     query_changes
         Files with the queries that this batch added and removed, for statistics; where agents do
         not run in every batch, also those of the batches before.
+    fence_changes
+        File with the fences that the operations of this batch changed; None where none did, or
+        nothing is told of them.
     """
 
     files: Files
@@ -101,6 +107,7 @@ class TaskInput:
     lending: LendingPrices | None = None
     application: BoundApplication | None = None
     window: Window | None = None
+    events: BoundEvents | None = None
     outputs: frozenset[OutputKind] = frozenset()
     point_columns: Mapping[str, str] = field(default_factory=dict)
     result_files: ResultFiles | None = None
@@ -111,6 +118,7 @@ class TaskInput:
     window_start: int = 0
     operations: int = 0
     query_changes: tuple[FileRef, ...] = ()
+    fence_changes: FileRef | None = None
     version: int = VERSION
 
 

@@ -18,7 +18,7 @@ from sparkswarm.observe.progress import Counts, Loan
 from sparkswarm.policies.policy import AgentReport, Collected
 from sparkswarm.spark.tasks.packing import PACKED_SCHEMA, PackedRows, packed
 from sparkswarm.store.blocks import MIN_TIME
-from sparkswarm.store.manifest import BaseGroup, BlockRef, SegmentRef, StateRef
+from sparkswarm.store.manifest import BaseGroup, BlockRef, ObjectsRef, SegmentRef, StateRef
 
 VERSION = 1
 """Counts incompatible changes to :class:`TaskOutput`."""
@@ -50,24 +50,37 @@ class OutputSchema:
         The columns that come back, by our names.
     partial_state
         Whether additions to the state of queries are returned, packed, among the results.
+    fixes
+        Whether points with their matches are returned, packed, among the results.
     """
 
     results: pa.Schema | None = None
     include: tuple[str, ...] = ()
     partial_state: bool = False
+    fixes: bool = False
+
+    @property
+    def has_packed(self) -> bool:
+        """Whether there are packed rows among the results."""
+        return self.partial_state or self.fixes
+
+    @property
+    def result_types(self) -> list[pa.DataType]:
+        """Types of the columns of results."""
+        return [] if self.results is None else [field.type for field in self.results]
 
     @property
     def names(self) -> list[str]:
         """All columns that are returned."""
         names = list(self.results.names) if self.results is not None else []
-        if self.partial_state:
+        if self.has_packed:
             names += [f"{PACKED_PREFIX}{name}" for name in PACKED_SCHEMA.names]
         return names
 
     def result_rows(self, columns: list[pa.Array]) -> pa.RecordBatch:
         """Return results as rows."""
         blank = []
-        if self.partial_state:
+        if self.has_packed:
             blank = [pa.nulls(len(columns[0]), field.type) for field in PACKED_SCHEMA]
         return pa.RecordBatch.from_arrays([*columns, *blank], self.names)
 
@@ -99,6 +112,7 @@ class TaskStage(StrEnum):
     BASES = "bases"
     EXECUTE = "execute"
     STATE = "state"
+    EVENTS = "events"
     AGENT = "agent"
 
 
@@ -119,6 +133,8 @@ class Written:
     segments: Mapping[int, SegmentRef] = field(default_factory=dict)
     states: Mapping[int, tuple[StateRef, ...]] = field(default_factory=dict)
     blocks: tuple[WrittenBlock, ...] = ()
+    objects: Mapping[int, ObjectsRef | None] = field(default_factory=dict)
+    """By bucket; None where no object is left."""
     bases: BaseGroup | None = None
 
 

@@ -36,6 +36,7 @@ _COLLECTED = (
     Folder.LEDGER,
     Folder.STATES,
     Folder.BLOCKS,
+    Folder.OBJECTS,
 )
 """Folders whose files are deleted as soon as no record refers to them."""
 

@@ -44,6 +44,7 @@ class Folder(StrEnum):
     """Only in checkpoints of format 2."""
     STATES = "states"
     BLOCKS = "blocks"
+    OBJECTS = "objects"
     SOFT = "soft"
     QUARANTINE = "quarantine"
 

@@ -124,6 +124,29 @@ class StateRef:
         return replace(self, cells=here) if here.area else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectsRef:
+    """What is known of the objects of a bucket.
+
+    Attributes
+    ----------
+    file, offset
+        A file holds the buckets that one task wrote in one batch.
+    rows
+        Number of objects, at least one.
+    oldest
+        Time of the object that has been silent for longest.
+    until
+        Earliest expiry of a fence that an object is in.
+    """
+
+    file: FileRef
+    offset: int
+    rows: int
+    oldest: int
+    until: int
+
+
 _Ref = TypeVar("_Ref", BlockRef, StateRef)
 _Value = TypeVar("_Value")
 
@@ -149,6 +172,8 @@ class Manifest:
         State by partition id; partitions without state are absent.
     blocks
         Recent points by partition id; partitions without points are absent.
+    objects
+        Objects that events are told of, by bucket; buckets without objects are absent.
     """
 
     version: int
@@ -158,6 +183,7 @@ class Manifest:
     prices: FileRef | None = None
     states: Mapping[int, tuple[StateRef, ...]] = field(default_factory=dict)
     blocks: Mapping[int, tuple[BlockRef, ...]] = field(default_factory=dict)
+    objects: Mapping[int, ObjectsRef] = field(default_factory=dict)
 
     @classmethod
     def initial(cls, partitions: Iterable[Partition]) -> Manifest:
@@ -232,6 +258,14 @@ class Manifest:
             return self
         return replace(self, version=self.version + 1, states=states, blocks=blocks)
 
+    def with_objects(self, changed: Mapping[int, ObjectsRef | None]) -> Manifest:
+        """Return the manifest with other objects in some buckets, None for none."""
+        if not changed:
+            return self
+        merged = {**self.objects, **changed}
+        objects = {bucket: ref for bucket, ref in merged.items() if ref is not None}
+        return replace(self, version=self.version + 1, objects=objects)
+
     def files(self) -> set[FileRef]:
         """Return every file that counts."""
         refs: set[FileRef | None] = {self.prices}
@@ -243,6 +277,7 @@ class Manifest:
         refs |= {delta.file for delta in self.deltas}
         refs |= {state.file for states in self.states.values() for state in states}
         refs |= {block.file for blocks in self.blocks.values() for block in blocks}
+        refs |= {objects.file for objects in self.objects.values()}
         return {ref for ref in refs if ref is not None}
 
     def file_names(self) -> set[str]:
@@ -254,6 +289,7 @@ class Manifest:
         names |= {delta.file.name for delta in self.deltas}
         names |= {state.file.name for states in self.states.values() for state in states}
         names |= {block.file.name for blocks in self.blocks.values() for block in blocks}
+        names |= {objects.file.name for objects in self.objects.values()}
         return names | ({self.prices.name} if self.prices else set())
 
     def difference(self, before: Manifest) -> dict[str, Any]:
@@ -275,7 +311,8 @@ class Manifest:
         merged: dict[str, Any] = {}
         try:
             for name in _BY_ID:
-                gone = set(data["gone"][name])
+                # Differences of older checkpoints have no objects.
+                gone = set(data["gone"].get(name, ()))
                 kept = getattr(self, name)
                 if not gone <= kept.keys():
                     raise StoreError(f"{name} without {sorted(gone - kept.keys())} lose them")
@@ -320,6 +357,10 @@ class Manifest:
                     [list(b.cells), _meta_to_json(b.meta), number[b.file], b.offset] for b in blocks
                 ]
                 for key, blocks in self.blocks.items()
+            },
+            "objects": {
+                str(key): [number[o.file], o.offset, o.rows, o.oldest, o.until]
+                for key, o in self.objects.items()
             },
         }
 
@@ -384,13 +425,25 @@ class Manifest:
                     )
                     for key, blocks in data["blocks"].items()
                 },
+                {
+                    int(key): ObjectsRef(
+                        file=file(number),
+                        offset=operator.index(offset),
+                        rows=operator.index(rows),
+                        oldest=operator.index(oldest),
+                        until=operator.index(until),
+                    )
+                    for key, (number, offset, rows, oldest, until) in data.get(
+                        "objects", {}
+                    ).items()
+                },
             )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise StoreError(f"this is not a manifest: {error!r}") from error
 
 
-_BY_ID = ("partitions", "states", "blocks")
-"""What a manifest holds by partition id."""
+_BY_ID = ("partitions", "states", "blocks", "objects")
+"""What a manifest holds by partition id, or by bucket."""
 
 
 def _changed(before: Mapping[int, _Value], after: Mapping[int, _Value]) -> dict[int, _Value]:

@@ -5,6 +5,7 @@
     points           -> match -> sink                where all executors share one host
     points           -> route -> execute -> sink
                                  execute -> state -> summaries' sink
+                        match or execute -> events -> events' sink
 
 Runs on the driver, once a batch; after a failure a batch runs again, with the same input, and gives
 the same. What each stage does to its rows is in ``spark/tasks``.
@@ -29,7 +30,7 @@ from sparkswarm.observe.progress import Counts, Loan, Progress
 from sparkswarm.policies import TaskWork
 from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.driver.layout import StreamLayout, packed_state
+from sparkswarm.spark.driver.layout import StreamLayout, packed_rows
 from sparkswarm.spark.driver.operations import read_operations
 from sparkswarm.spark.session import temporary_settings
 from sparkswarm.spark.sinks import Sinks, reads_everything, write_nowhere
@@ -47,6 +48,7 @@ from sparkswarm.spark.tasks.bases import (
 from sparkswarm.spark.tasks.blocks import blocks_after
 from sparkswarm.spark.tasks.context import BatchContext, TaskFunction, arrow_task
 from sparkswarm.spark.tasks.direct import match_task
+from sparkswarm.spark.tasks.events import event_tasks, events_task
 from sparkswarm.spark.tasks.execute import execute_task
 from sparkswarm.spark.tasks.operations import apply_operations
 from sparkswarm.spark.tasks.packing import PACKED_DDL, PackedRows, RowKind
@@ -172,9 +174,21 @@ class Stages:
 
     def state(self, executed: DataFrame, schema: StructType) -> DataFrame:
         """Return the summaries of a stateful application; read whole, state is stored."""
-        packed = packed_state(executed)
+        packed = packed_rows(executed, RowKind.PARTIAL_STATE)
         executors = self.input.epoch.plan.executors
         return self.map(packed.repartitionById(executors, F.col("target")), state_task, schema)
+
+    def events(self, matched: DataFrame, schema: StructType) -> DataFrame:
+        """Return the events of objects; read whole, what is known of them is stored."""
+        tasks = event_tasks(self.input.epoch.plan.executors)
+        # A task knows its number from its rows, and runs also where no point comes.
+        numbers = matched.sparkSession.range(0, tasks, 1, 1).select(
+            F.lit(int(RowKind.FIXES)).cast("tinyint").alias("kind"),
+            F.col("id").cast("int").alias("target"),
+            F.lit(None).cast("binary").alias("rows"),
+        )
+        packed = packed_rows(matched, RowKind.FIXES).unionByName(numbers)
+        return self.map(packed.repartitionById(tasks, F.col("target")), events_task, schema)
 
     def match(self, points: DataFrame, schema: StructType) -> DataFrame:
         """Return the results of points, matched by the tasks that read them."""
@@ -289,7 +303,11 @@ def match_points(
     rows: DataFrame, stages: Stages, layout: StreamLayout, sinks: Sinks, timer: StageTimer
 ) -> None:
     """Match points in the tasks that read them; see that all of it is done."""
-    matched = stages.match(rows, layout.output_fields(sinks.results is not None))
+    wanted = OutputKind.RESULTS in stages.input.outputs
+    matched = stages.match(rows, layout.output_fields(wanted))
+    if layout.events is not None:
+        deliver_all(matched, stages, layout, sinks, timer, "match")
+        return
     if stages.input.result_files is not None:
         write_nowhere(matched)
     elif sinks.results:
@@ -306,34 +324,61 @@ def execute_points(
     points: DataFrame, stages: Stages, layout: StreamLayout, sinks: Sinks, timer: StageTimer
 ) -> None:
     """Match the points; see that all of it is done, whatever the sinks read."""
-    batch, stateful = stages.input.epoch.batch, layout.stateful
-    executors = stages.input.epoch.plan.executors
     wanted = OutputKind.RESULTS in stages.input.outputs
     executed = stages.execute(points, layout.output_fields(wanted))
-    if stateful is None:
+    if layout.stateful is None and layout.events is None:
         if stages.input.result_files is not None:
             write_nowhere(executed)
         elif sinks.results:
-            sinks.results(layout.finished_results(executed), batch)
+            sinks.results(layout.finished_results(executed), stages.input.epoch.batch)
         if layout.window is not None:
-            stages.complete(executed, TaskStage.EXECUTE, executors)
+            stages.complete(executed, TaskStage.EXECUTE, stages.input.epoch.plan.executors)
         timer.mark("execute")
         return
-    if sinks.results:
-        # Matched once, used twice.
-        executed = executed.persist()
+    deliver_all(executed, stages, layout, sinks, timer, "execute")
+
+
+def deliver_all(
+    matched: DataFrame,
+    stages: Stages,
+    layout: StreamLayout,
+    sinks: Sinks,
+    timer: StageTimer,
+    name: str,
+) -> None:
+    """Give summaries, events and results to their sinks; see that state and objects are stored.
+
+    ``name`` is that of the stage that matches points, which the first of them runs.
+    """
+    batch, executors = stages.input.epoch.batch, stages.input.epoch.plan.executors
+    stateful, results = layout.stateful, sinks.results
+    if stages.input.result_files is not None:
+        results = None
+    several = [stateful, layout.events, results].count(None) < 2
+    if several:
+        # Matched once, used more than once.
+        matched = matched.persist()
+    first = f"{name} and "
     try:
-        summaries = stages.state(executed, from_arrow_schema(stateful.summary_schema))
-        if sinks.summaries:
-            sinks.summaries(summaries, batch)
-        stages.complete(summaries, TaskStage.STATE, executors)
-        timer.mark("execute and summaries")
-        if sinks.results:
-            sinks.results(layout.finished_results(executed), batch)
+        if stateful is not None:
+            summaries = stages.state(matched, from_arrow_schema(stateful.summary_schema))
+            if sinks.summaries:
+                sinks.summaries(summaries, batch)
+            stages.complete(summaries, TaskStage.STATE, executors)
+            timer.mark(f"{first}summaries")
+            first = ""
+        if layout.events is not None:
+            told = stages.events(matched, layout.event_fields)
+            if sinks.events:
+                sinks.events(told, batch)
+            stages.complete(told, TaskStage.EVENTS, event_tasks(executors))
+            timer.mark(f"{first}events")
+        if results:
+            results(layout.finished_results(matched), batch)
             timer.mark("results")
     finally:
-        if sinks.results:
-            executed.unpersist()
+        if several:
+            matched.unpersist()
 
 
 def answer_frame(
@@ -379,6 +424,7 @@ def manifest_after(
     for output in outputs:
         if output.stage == TaskStage.STATE:
             states.update(output.written.states)
+        manifest = manifest.with_objects(output.written.objects)
     if window is None:
         return manifest.with_state_and_blocks(states, {})
     written = [block for output in outputs for block in output.written.blocks]
@@ -463,4 +509,5 @@ def progress_of(
         state_bytes=sum(
             file.size for file in {s.file for some in after.states.values() for s in some}
         ),
+        objects=sum(ref.rows for ref in after.objects.values()),
     )

@@ -32,6 +32,9 @@ from pyspark.sql.types import (
 
 from sparkswarm.apps.application import Application, Stateful
 from sparkswarm.apps.bound import BoundApplication, block_column
+from sparkswarm.apps.events.advance import event_schema
+from sparkswarm.apps.events.objects import BoundEvents, check_object_type
+from sparkswarm.apps.events.settings import Events
 from sparkswarm.apps.snapshots import ANSWER_COLUMNS
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.spark.columns import (
@@ -44,7 +47,7 @@ from sparkswarm.spark.columns import (
     QueryColumns,
 )
 from sparkswarm.spark.task_output import PACKED_PREFIX, AnswerSchema, OutputSchema
-from sparkswarm.spark.tasks.packing import PACKED_SCHEMA
+from sparkswarm.spark.tasks.packing import PACKED_SCHEMA, RowKind
 from sparkswarm.store.queries import (
     DETAILS,
     GEOMETRY,
@@ -86,6 +89,8 @@ class StreamLayout:
         What decides beyond rectangles; None where nothing does.
     window
         How long points are kept; None where they are not.
+    events
+        Which events of objects are told; None where none are.
     answers, answer_schema
         Schema of the answers to snapshot queries, for Spark and for tasks; None without a window.
     """
@@ -99,6 +104,7 @@ class StreamLayout:
     has_shapes: bool = False
     application: BoundApplication | None = None
     window: Window | None = None
+    events: BoundEvents | None = None
     answers: StructType | None = None
     answer_schema: AnswerSchema | None = None
 
@@ -112,21 +118,34 @@ class StreamLayout:
         """Whether the application stores columns of its own with a query."""
         return self.application is not None and len(self.application.query_schema) > 0
 
+    @property
+    def has_packed(self) -> bool:
+        """Whether tasks return packed rows among the results."""
+        return self.stateful is not None or self.events is not None
+
     def output_schema(self, results: bool) -> OutputSchema:
         """Return the columns of the rows that the tasks of an executor return."""
         return OutputSchema(
             results=to_arrow_schema(self.results, timezone="UTC") if results else None,
             include=self.include,
             partial_state=self.stateful is not None,
+            fixes=self.events is not None,
         )
 
     def output_fields(self, results: bool) -> StructType:
         """Return the same columns for Spark."""
         fields = StructType(list(self.results.fields) if results else [])
-        if self.stateful is not None:
+        if self.has_packed:
             for one in from_arrow_schema(PACKED_SCHEMA):
                 fields.add(f"{PACKED_PREFIX}{one.name}", one.dataType)
         return fields
+
+    @property
+    def event_fields(self) -> StructType:
+        """The columns of events."""
+        if self.events is None:
+            raise ConfigError("this run tells no events; give Swarm events")
+        return from_arrow_schema(event_schema(self.events.object_type))
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -140,7 +159,7 @@ class StreamLayout:
     def finished_results(self, executed: DataFrame) -> DataFrame:
         """Return the results among the rows of the tasks, in the shape that was asked for."""
         frame = executed
-        if self.stateful is not None:
+        if self.has_packed:
             chosen = executed.where(F.col(f"{PACKED_PREFIX}kind").isNull())
             frame = chosen.select(*(column_of(chosen, name) for name in self.results.names))
         if self.shape == "points":
@@ -149,9 +168,9 @@ class StreamLayout:
         return frame.select(*others, F.explode(QUERY_IDS).alias(QUERY_ID))
 
 
-def packed_state(executed: DataFrame) -> DataFrame:
-    """Return the packed state among the rows of the tasks."""
-    chosen = executed.where(F.col(f"{PACKED_PREFIX}kind").isNotNull())
+def packed_rows(executed: DataFrame, kind: RowKind) -> DataFrame:
+    """Return the packed rows of a kind among the rows of the tasks."""
+    chosen = executed.where(F.col(f"{PACKED_PREFIX}kind") == int(kind))
     names = PACKED_SCHEMA.names
     return chosen.select(*(F.col(f"{PACKED_PREFIX}{name}").alias(name) for name in names))
 
@@ -164,6 +183,7 @@ def read_layout(
     shape: ResultShape,
     application: Application | None,
     window: Window | None,
+    events: Events | None = None,
 ) -> tuple[DataFrame, StreamLayout]:
     """Return one stream of points and operations, and what its rows look like."""
     if points is None and queries is None:
@@ -207,6 +227,7 @@ def read_layout(
         has_shapes=has_shapes(queries, query_columns, details),
         application=_bound(application, chosen, also),
         window=window,
+        events=_bound_events(events, chosen, point_columns),
         answers=answers,
         answer_schema=answer_schema,
     )
@@ -224,6 +245,23 @@ def _bound(
         schema = to_arrow_schema(points.schema, timezone="UTC")
         known = pa.schema([one.with_name(names[one.name]) for one in schema if one.name in names])
     return BoundApplication.of(application, also, known)
+
+
+def _bound_events(
+    events: Events | None, points: DataFrame | None, columns: PointColumns
+) -> BoundEvents | None:
+    if events is None:
+        return None
+    if points is None:
+        raise InputError("without a stream of points there are no events; leave out events")
+    if columns.time is None:
+        raise InputError(
+            "events need the times of points, which say what came first; name their column with "
+            "PointColumns(time=...)"
+        )
+    kind = to_arrow_type(points.schema[ID].dataType, timezone="UTC")
+    check_object_type(kind)
+    return BoundEvents(events, kind)
 
 
 def _answer_schemas(

@@ -15,9 +15,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from sparkswarm.apps.events.objects import BUCKETS
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import InputError, SparkswarmError, StoreError
 from sparkswarm.observe.describe import describe
@@ -113,6 +115,7 @@ class RunLoop:
                 "query_columns": self._query_columns,
                 # Stored state depends on it.
                 "state": str(layout.stateful.summary_schema) if layout.stateful else None,
+                "events": _event_facts(layout),
             }
         )
         self._history = history
@@ -365,7 +368,7 @@ class RunLoop:
         self, epoch: Epoch, previous: Commit, sinks: Sinks | None, direct: bool
     ) -> TaskInput:
         layout, outputs = self.layout, set()
-        if sinks is not None and (sinks.results or not layout.stateful):
+        if sinks is not None and (sinks.results or not layout.has_packed):
             outputs.add(OutputKind.RESULTS)
         if sinks is not None and sinks.answers:
             outputs.add(OutputKind.ANSWERS)
@@ -382,6 +385,7 @@ class RunLoop:
             match_weight=self._controller.match_weight if self._controller else 0.0,
             application=layout.application,
             window=layout.window,
+            events=layout.events,
             outputs=frozenset(outputs),
             point_columns=layout.point_columns,
             output_schema=layout.output_schema(OutputKind.RESULTS in outputs),
@@ -458,6 +462,13 @@ def _later(when: int, seconds: float) -> int:
 def _earlier(when: int, seconds: float) -> int:
     """Return a time in microseconds so many seconds earlier; MIN_TIME where it is earlier still."""
     return max(MIN_TIME, when - round(seconds * 1e6)) if seconds < 1e12 else MIN_TIME
+
+
+def _event_facts(layout: StreamLayout) -> dict[str, Any] | None:
+    """Return what stored objects depend on."""
+    if layout.events is None:
+        return None
+    return {"objects": str(layout.events.object_type), "buckets": BUCKETS}
 
 
 def spark_path(folder: str) -> str:

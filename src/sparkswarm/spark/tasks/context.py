@@ -36,7 +36,7 @@ from sparkswarm.store.compaction import base_queries, delta_queries
 from sparkswarm.store.deltas import changed_after
 from sparkswarm.store.files import FileRef, Files
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
-from sparkswarm.store.manifest import BlockRef, StateRef
+from sparkswarm.store.manifest import BlockRef, ObjectsRef, StateRef
 from sparkswarm.store.prices import PriceRaster
 from sparkswarm.store.queries import Queries
 from sparkswarm.store.records import RecordFiles
@@ -235,6 +235,10 @@ class BatchContext:
 
     def stored_state(self, ref: StateRef) -> pa.Table:
         """Return a table of state as it was written."""
+        return table_from_bytes(self._content(ref.file), ref.offset)
+
+    def stored_objects(self, ref: ObjectsRef) -> pa.Table:
+        """Return what is known of the objects of a bucket."""
         return table_from_bytes(self._content(ref.file), ref.offset)
 
     def rows_changed(self, state: pa.Table, ref: StateRef) -> npt.NDArray[np.bool_]:

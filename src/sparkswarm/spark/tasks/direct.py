@@ -17,6 +17,7 @@ import pyarrow as pa
 from sparkswarm.observe.progress import Counts
 from sparkswarm.spark.columns import INPUT_PARTITION
 from sparkswarm.spark.task_output import TaskOutput, TaskStage
+from sparkswarm.spark.tasks.events import fix_rows
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Matcher
 from sparkswarm.spark.tasks.points import coordinates, points_of, rejected_points, row_chunks
 from sparkswarm.spark.tasks.results import ResultOutput
@@ -72,6 +73,8 @@ class DirectWork:
             if results is not None:
                 yield results
             started = time.thread_time()
+            if self._ctx.input.output_schema.fixes:
+                yield fix_rows(self._ctx, lot, results)
         self._busy_s += time.thread_time() - started
 
     def _see_time(self, points: pa.Table, bad: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:

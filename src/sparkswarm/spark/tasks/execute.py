@@ -15,6 +15,7 @@ import pyarrow as pa
 from sparkswarm.observe.progress import Counts
 from sparkswarm.spark.task_output import TaskOutput, TaskStage, Written
 from sparkswarm.spark.tasks.blocks import BlockWriter
+from sparkswarm.spark.tasks.events import fix_rows
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Lot, Matcher
 from sparkswarm.spark.tasks.packing import unpack_rows
 from sparkswarm.spark.tasks.results import ResultOutput
@@ -72,8 +73,7 @@ class ExecutorWork:
         self._ctx = ctx
         self._executor = executor
         self._schema = ctx.input.output_schema
-        results = self._schema.results
-        self._result_types = [] if results is None else [field.type for field in results]
+        self._result_types = self._schema.result_types
         started = time.thread_time()
         self._matcher = Matcher(ctx)
         self._tally = TaskTally(ctx)
@@ -89,17 +89,21 @@ class ExecutorWork:
         while True:
             started = time.thread_time()
             lot = next(lots, None)
-            results = None
+            results = fixes = None
             if lot is not None:
                 self._count(lot)
                 results = self._results.add(lot)
                 if results is not None:
                     self._result_types = results.schema.types[: len(self._result_types)]
+                if self._schema.fixes:
+                    fixes = fix_rows(self._ctx, lot, results)
             self._busy_s += time.thread_time() - started
             if lot is None:
                 return
             if results is not None:
                 yield results
+            if fixes is not None:
+                yield fixes
 
     def _see_time(self, points: pa.Table) -> None:
         if TIME in points.column_names and points.num_rows:

@@ -7,7 +7,7 @@ lot has a bounded number of results whatever the queries are. Matching again giv
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,15 +18,8 @@ import pyarrow as pa
 
 from sparkswarm.apps.application import Pairs
 from sparkswarm.apps.bound import BoundApplication
+from sparkswarm.apps.events import objects as events
 from sparkswarm.compiled import ByteArray, IntArray, LongArray, compiled
-from sparkswarm.index.layout import readonly
-from sparkswarm.index.match import (
-    ChosenPoints,
-    add_bounds,
-    add_candidates,
-    match_index,
-    sort_rows,
-)
 from sparkswarm.index.shapes import keep_covered
 from sparkswarm.protocol.global_index import RoutedPoints
 from sparkswarm.spark.task_output import OutputSchema
@@ -130,17 +123,32 @@ class Lot:
         matched = self.points.select([ID, *schema.include]).take(pa.array(self.rows[some]))
         offsets = np.zeros(matched.num_rows + 1, np.int32)
         np.cumsum(self.counts[some], out=offsets[1:])
-        ids = self._ids(int(offsets[-1]))
+        ids = self._of_matches(lambda index: index.ids)
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids))
         return schema.result_rows([*(c.combine_chunks() for c in matched.columns), lists])
 
-    def _ids(self, number: int) -> LongArray:
-        """Return the ids of the matching queries, point after point."""
-        ids = np.empty(number, np.int64)
+    def fixes(self) -> pa.Table:
+        """Return a row for each point: its object, and the fences that contain it."""
+        points = self.points.select([ID, TIME, X, Y]).take(pa.array(self.rows))
+        offsets = np.zeros(len(self.rows) + 1, np.int32)
+        np.cumsum(self.counts, out=offsets[1:])
+        table = points.rename_columns([events.OBJECT, events.TIME, events.X, events.Y])
+        columns = {
+            events.FENCES: self._of_matches(lambda index: index.ids),
+            events.UNTIL: self._of_matches(lambda index: index.expires),
+        }
+        for name, values in columns.items():
+            lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
+            table = table.append_column(name, lists)
+        return table
+
+    def _of_matches(self, column: Callable[[RangeIndex], LongArray]) -> LongArray:
+        """Return a column of the matching queries, point after point; expiry may be empty."""
+        ids = np.empty(int(self.counts.sum()), np.int64)
         start = 0
         for part in self.parts:
             stop = start + len(part.positions)
-            take_ids(part.segment.base.index.ids, part.positions, ids[start:stop])
+            take_values(column(part.segment.base.index), part.positions, ids[start:stop])
             start = stop
         if not self.deltas:
             return ids
@@ -150,7 +158,8 @@ class Lot:
             counts[i + 1] = found.counts
             counts[0] -= found.counts
             stop = start + len(found.positions)
-            take_ids(found.delta.delta.added.index.ids, found.positions, ids[start:stop])
+            added = found.delta.delta.added.index
+            take_values(column(added), found.positions, ids[start:stop])
             start = stop
         return interleave(ids, counts)
 
@@ -359,10 +368,13 @@ class Matcher:
 
 
 @compiled
-def take_ids(ids: LongArray, positions: IntArray, out: LongArray) -> None:
-    """Write the ids at some positions to ``out``."""
+def take_values(values: LongArray, positions: IntArray, out: LongArray) -> None:
+    """Write the values at some positions to ``out``; NEVER where there are no values."""
+    if len(values) == 0:
+        out[:] = NEVER
+        return
     for i in range(len(positions)):
-        out[i] = ids[np.uint32(positions[i])]
+        out[i] = values[np.uint32(positions[i])]
 
 
 @compiled

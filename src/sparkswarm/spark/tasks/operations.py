@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkswarm.apps.shapes import parse_shapes
+from sparkswarm.apps.events.advance import FenceChanges
 from sparkswarm.apps.snapshots import SNAPSHOT_KINDS
 from sparkswarm.geometry import Fault
 from sparkswarm.observe.progress import Counts
@@ -198,6 +199,7 @@ def apply_operations(ctx: BatchContext, rows: pa.Table) -> AppliedOperations:
                 *task_input.query_changes,
                 *_write_query_changes(ctx, settled.changes),
             ),
+            fence_changes=_write_fence_changes(ctx, settled.changes),
         )
     output = TaskOutput(
         batch=ctx.epoch.batch,
@@ -223,3 +225,12 @@ def _write_query_changes(ctx: BatchContext, changes: Changes) -> tuple[FileRef, 
         partition=partition[order], added=rows >= len(before), cells=cells_from(cells[rows])
     ).to_bytes()
     return (ctx.input.files.write(ctx.file_name(Folder.SOFT, "news"), content, durable=False),)
+
+
+def _write_fence_changes(ctx: BatchContext, changes: Changes) -> FileRef | None:
+    """Write which queries changed, for the tasks that keep objects; None where there are none."""
+    if ctx.input.events is None or not len(changes.ids):
+        return None
+    changed = FenceChanges(changes.ids, np.isin(changes.ids, changes.added.ids))
+    name = ctx.file_name(Folder.SOFT, "fences")
+    return ctx.input.files.write(name, changed.to_bytes(), durable=False)

@@ -35,6 +35,8 @@ class RowKind(IntEnum):
     """Queries of a bulk load, for the executor that writes them."""
     PARTIAL_STATE = 4
     """Additions to the state of queries, for the executor that keeps it."""
+    FIXES = 5
+    """Points with their matches, for the task that keeps their objects."""
 
 
 PackedRows = tuple[RowKind, int, bytes | None]

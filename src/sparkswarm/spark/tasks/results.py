@@ -41,17 +41,19 @@ class ResultOutput:
 
     def add(self, lot: Lot) -> pa.RecordBatch | None:
         """Take the results of a lot; return them as rows if Spark is to have them."""
-        if self._schema.results is None:
+        results = self._schema.results
+        if results is None:
             return None
         rows = lot.results(self._schema)
         if self._to is None:
             return rows
         if rows.num_rows:
-            self._write(rows, self._to)
+            # Packed rows among the results have columns of their own, which are not written.
+            table = pa.Table.from_batches([rows.select(results.names)]).cast(results)
+            self._write(table, self._to)
         return None
 
-    def _write(self, rows: pa.RecordBatch, to: ResultFiles) -> None:
-        table = pa.Table.from_batches([rows]).cast(self._schema.results)
+    def _write(self, table: pa.Table, to: ResultFiles) -> None:
         if to.pairs:
             table = as_pairs(table)
         if self._writer is None:

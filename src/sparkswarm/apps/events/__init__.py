@@ -1,0 +1,1 @@
+"""Events of objects and fences: who enters, leaves and stays."""

@@ -1,0 +1,153 @@
+"""Reads what is known of objects: who is in a fence, where an object is, who is nearest.
+
+Tables in, tables out; the tables are those of buckets, as
+:func:`~sparkswarm.apps.events.objects.object_schema` has them. Pure, so that it is tested without
+Spark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkswarm.apps.events.objects import (
+    FENCES,
+    OBJECT,
+    SINCE,
+    TIME,
+    BoundEvents,
+    X,
+    Y,
+    buckets_of,
+)
+from sparkswarm.errors import InputError
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+_NEAREST_FIRST = [("distance", "ascending"), (TIME, "descending"), (OBJECT, "ascending")]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectPosition:
+    """Where an object was last, and in which fences.
+
+    Attributes
+    ----------
+    object
+        Its id.
+    time, x, y
+        Its last fix.
+    fences
+        The fences that it is in, and since when.
+    """
+
+    object: Any
+    time: datetime
+    x: float
+    y: float
+    fences: Mapping[int, datetime]
+
+
+def objects_inside(tables: Iterable[pa.Table], fence: int, events: BoundEvents) -> pa.Table:
+    """Return the objects in a fence: ``object``, ``time``, ``x``, ``y``, ``since``, ``seconds``."""
+    schema = pa.schema([*_position_fields(events), ("since", TIMESTAMP), ("seconds", pa.float64())])
+    parts = [schema.empty_table()]
+    for table in tables:
+        fences = table.column(FENCES).combine_chunks()
+        pairs = np.flatnonzero(fences.flatten().to_numpy() == fence)
+        if not len(pairs):
+            continue
+        rows = np.searchsorted(
+            fences.offsets.to_numpy() - fences.offsets[0].as_py(), pairs, "right"
+        )
+        found = table.take(pa.array(rows - 1))
+        since = table.column(SINCE).combine_chunks().flatten().to_numpy()[pairs]
+        seconds = (found.column(TIME).to_numpy() - since) / 1e6
+        columns = [*_positions(found), pa.array(since).cast(TIMESTAMP), pa.array(seconds)]
+        parts.append(pa.table(columns, schema=schema))
+    return pa.concat_tables(parts).combine_chunks()
+
+
+def bucket_of(name: object, events: BoundEvents) -> int:
+    """Return the bucket that an object would be in; InputError where it is no id of an object."""
+    return int(buckets_of(_id(name, events))[0])
+
+
+def object_position(table: pa.Table, name: object, events: BoundEvents) -> ObjectPosition | None:
+    """Return where an object of a bucket is; None where it is not known."""
+    rows = np.flatnonzero(np.asarray(pc.equal(table.column(OBJECT), _id(name, events)[0])))
+    if not len(rows):
+        return None
+    (row,) = table.slice(rows[0], 1).to_pylist()
+    return ObjectPosition(
+        object=row[OBJECT],
+        time=_when(row[TIME]),
+        x=row[X],
+        y=row[Y],
+        fences=dict(zip(row[FENCES], map(_when, row[SINCE]), strict=True)),
+    )
+
+
+def nearest_objects(
+    tables: Iterable[pa.Table],
+    x: float,
+    y: float,
+    k: int,
+    within: float | None,
+    events: BoundEvents,
+) -> pa.Table:
+    """Return the k objects nearest to a place: ``object``, ``time``, ``x``, ``y``, ``distance``.
+
+    Nearest first; of objects at the same distance, the one that was seen last. ``within`` is the
+    largest distance, included.
+    """
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise InputError(f"k must be a whole number of at least 1, got {k!r}")
+    if not (math.isfinite(x) and math.isfinite(y)):
+        raise InputError(f"x and y must be finite numbers, got {x!r} and {y!r}")
+    if within is not None and not within >= 0:
+        raise InputError(f"within must be a distance, or None for any, got {within!r}")
+    schema = pa.schema([*_position_fields(events), ("distance", pa.float64())])
+    best = schema.empty_table()
+    for table in tables:
+        xs, ys = table.column(X).to_numpy(), table.column(Y).to_numpy()
+        distance = np.hypot(xs - x, ys - y)
+        rows = np.flatnonzero(distance <= (math.inf if within is None else within))
+        if len(rows) > k:
+            # All that are as near as the k-th: which of them count is decided below.
+            limit = np.partition(distance[rows], k - 1)[k - 1]
+            rows = rows[distance[rows] <= limit]
+        found = _positions(table.take(pa.array(rows)))
+        here = pa.table([*found, pa.array(distance[rows])], schema=schema)
+        best = pa.concat_tables([best, here])
+        best = best.sort_by(_NEAREST_FIRST).slice(0, k)
+    return best.combine_chunks()
+
+
+def _position_fields(events: BoundEvents) -> list[tuple[str, pa.DataType]]:
+    return [(OBJECT, events.object_type), (TIME, TIMESTAMP), (X, pa.float64()), (Y, pa.float64())]
+
+
+def _positions(rows: pa.Table) -> list[pa.ChunkedArray]:
+    return [rows.column(OBJECT), rows.column(TIME).cast(TIMESTAMP), rows.column(X), rows.column(Y)]
+
+
+def _id(name: object, events: BoundEvents) -> pa.Array:
+    try:
+        found = pa.array([name], events.object_type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise InputError(f"objects have ids of type {events.object_type}, got {name!r}") from error
+    if found.null_count:
+        raise InputError("an object has an id; got None")
+    return found
+
+
+def _when(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)

@@ -1,0 +1,331 @@
+"""The walk of objects through their fixes: the compiled rules of events.
+
+Pure: arrays in, arrays out. All times are microseconds, of the objects' own clocks. The oracle in
+``tests/apps/event_oracle.py`` states the rules once more, in plain Python.
+
+- Fences that operations changed are left first: ``removed``, or ``replaced`` where a fence of that
+  id exists. A fence that is replaced is another fence, which the next fix may enter.
+- An object's fixes are taken in the order of their times. One that is older than the object's last
+  fix, or than ``silent`` before the clock, is late; of several with one time, the first by x, y and
+  fences counts, and the others are repeated. Neither has an effect.
+- A fix compares the fences that contain it with those that the object was in: ``enter``, exit
+  ``left``, ``inside``, and ``dwell`` at the first fix after that time, once a stay. A fence that
+  has expired by the time of the fix is left as ``expired``. After a gap longer than ``silent`` all
+  fences are left as ``silent``, and the object is new.
+- At last, by the clock: objects whose last fix is ``silent`` before it leave all fences and are
+  forgotten; fences that have expired are left.
+
+An exit that no fix shows (all but ``left``) has the time and the place of the object's last fix. So
+an object's events never go back in time, whatever comes late.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from sparkswarm.compiled import BoolArray, ByteArray, FloatArray, LongArray, compiled
+
+
+class EventKind(IntEnum):
+    """What happened between an object and a fence."""
+
+    ENTER = 0
+    EXIT = 1
+    INSIDE = 2
+    DWELL = 3
+
+
+class ExitReason(IntEnum):
+    """Why an object is no longer in a fence; ``NONE`` for events that are no exits."""
+
+    NONE = 0
+    LEFT = 1
+    SILENT = 2
+    REMOVED = 3
+    REPLACED = 4
+    EXPIRED = 5
+
+
+_ENTER, _EXIT, _INSIDE, _DWELL = map(int, EventKind)
+_NONE, _LEFT, _SILENT, _REMOVED, _REPLACED, _EXPIRED = map(int, ExitReason)
+
+INSERTION_MOST = 32
+"""Fences of a fix up to which insertion sort is used."""
+
+
+class Fixes(NamedTuple):
+    """Fixes, those of an object together and in the order of their times.
+
+    ``starts`` has where each object's fixes start, ``low`` and ``high`` the range of each fix in
+    ``fence`` and ``until``: the fences that contain it, sorted, and when each expires.
+    """
+
+    starts: LongArray
+    time: LongArray
+    x: FloatArray
+    y: FloatArray
+    low: LongArray
+    high: LongArray
+    fence: LongArray
+    until: LongArray
+
+
+class ObjectArrays(NamedTuple):
+    """What is known of objects: the last fix, and the fences that each is in, sorted.
+
+    ``starts`` has where each object's fences start. ``known`` is whether there was a fix.
+    """
+
+    known: BoolArray
+    time: LongArray
+    x: FloatArray
+    y: FloatArray
+    starts: LongArray
+    fence: LongArray
+    since: LongArray
+    until: LongArray
+    dwelt: ByteArray
+
+
+class EventRules(NamedTuple):
+    """What the walk depends on beside fixes and objects.
+
+    Attributes
+    ----------
+    clock
+        The latest time of earlier batches.
+    silent, dwell
+        As in :class:`~sparkswarm.apps.events.settings.Events`; a dwell of 0 is none.
+    inside
+        Whether to tell ``inside``.
+    changed, exists
+        Sorted ids of the fences that operations changed, and whether each exists still.
+    """
+
+    clock: int
+    silent: int
+    dwell: int
+    inside: bool
+    changed: LongArray
+    exists: BoolArray
+
+
+class EventArrays(NamedTuple):
+    """Events, those of an object together and in its order; positions are NaN where unknown."""
+
+    object: LongArray
+    fence: LongArray
+    kind: ByteArray
+    reason: ByteArray
+    time: LongArray
+    since: LongArray
+    from_x: FloatArray
+    from_y: FloatArray
+    x: FloatArray
+    y: FloatArray
+
+
+class Ignored(NamedTuple):
+    """Fixes without effect."""
+
+    late: int
+    """Older than the object's last fix, or than ``silent_after`` before the clock."""
+    repeated: int
+    """Of the same time as another fix of the object."""
+
+
+@compiled
+def sort_fences(low: LongArray, high: LongArray, fence: LongArray, until: LongArray) -> None:
+    """Sort the fences of each fix, in place."""
+    for i in range(len(low)):
+        a, b = low[i], high[i]
+        if b - a > INSERTION_MOST:
+            order = np.argsort(fence[a:b])
+            fence[a:b] = fence[a:b][order]
+            until[a:b] = until[a:b][order]
+            continue
+        for j in range(a + 1, b):
+            one, end = fence[j], until[j]
+            k = j
+            while k > a and fence[k - 1] > one:
+                fence[k] = fence[k - 1]
+                until[k] = until[k - 1]
+                k -= 1
+            fence[k] = one
+            until[k] = end
+
+
+@compiled
+def _comes_first(fixes: Fixes, i: int, j: int) -> bool:
+    """Return whether, of two fixes of one time, the first counts: by x, y, and fences."""
+    if fixes.x[i] != fixes.x[j]:
+        return bool(fixes.x[i] < fixes.x[j])
+    if fixes.y[i] != fixes.y[j]:
+        return bool(fixes.y[i] < fixes.y[j])
+    a, b = fixes.low[i], fixes.low[j]
+    while a < fixes.high[i] and b < fixes.high[j]:
+        if fixes.fence[a] != fixes.fence[b]:
+            return bool(fixes.fence[a] < fixes.fence[b])
+        a += 1
+        b += 1
+    return bool(a == fixes.high[i] and b < fixes.high[j])
+
+
+@compiled
+def _emit(
+    out: EventArrays, n: int, who: int, fence: int, kind: int, reason: int, time: int, since: int,
+    from_x: float, from_y: float, x: float, y: float,
+) -> int:  # fmt: skip
+    out.object[n] = who
+    out.fence[n] = fence
+    out.kind[n] = kind
+    out.reason[n] = reason
+    out.time[n] = time
+    out.since[n] = since
+    out.from_x[n] = from_x
+    out.from_y[n] = from_y
+    out.x[n] = x
+    out.y[n] = y
+    return n + 1
+
+
+@compiled
+def walk(
+    objects: ObjectArrays, fixes: Fixes, rules: EventRules
+) -> tuple[EventArrays, ObjectArrays, Ignored]:
+    """Take objects through their fixes; return the events, and what is known of objects then."""
+    number, nan = len(objects.known), np.nan
+    old_pairs, new_pairs = len(objects.fence), len(fixes.fence)
+    # A fix in a fence is an enter, which one exit can follow, or a stay, with two events at most.
+    most = old_pairs + 2 * new_pairs
+    out = EventArrays(
+        np.empty(most, np.int64), np.empty(most, np.int64),
+        np.empty(most, np.uint8), np.empty(most, np.uint8),
+        np.empty(most, np.int64), np.empty(most, np.int64),
+        np.empty(most, np.float64), np.empty(most, np.float64),
+        np.empty(most, np.float64), np.empty(most, np.float64),
+    )  # fmt: skip
+    after = ObjectArrays(
+        np.zeros(number, np.bool_), objects.time.copy(), objects.x.copy(), objects.y.copy(),
+        np.zeros(number + 1, np.int64),
+        np.empty(old_pairs + new_pairs, np.int64), np.empty(old_pairs + new_pairs, np.int64),
+        np.empty(old_pairs + new_pairs, np.int64), np.empty(old_pairs + new_pairs, np.uint8),
+    )  # fmt: skip
+    largest = 0
+    for o in range(number):
+        largest = max(largest, objects.starts[o + 1] - objects.starts[o])
+    for i in range(len(fixes.time)):
+        largest = max(largest, fixes.high[i] - fixes.low[i])
+    # The fences that the object is in, and the place for those after the next fix.
+    fence, since = np.empty((2, largest), np.int64), np.empty((2, largest), np.int64)
+    until, dwelt = np.empty((2, largest), np.int64), np.empty((2, largest), np.uint8)
+    horizon = rules.clock - rules.silent
+    n = late = repeated = kept = 0
+    for o in range(number):
+        now, size = 0, 0
+        known, time, x, y = objects.known[o], objects.time[o], objects.x[o], objects.y[o]
+        for j in range(objects.starts[o], objects.starts[o + 1]):
+            at = np.searchsorted(rules.changed, objects.fence[j])
+            if at < len(rules.changed) and rules.changed[at] == objects.fence[j]:
+                reason = _REPLACED if rules.exists[at] else _REMOVED
+                n = _emit(
+                    out, n, o, objects.fence[j], _EXIT, reason, time, objects.since[j],
+                    x, y, nan, nan,
+                )  # fmt: skip
+                continue
+            fence[now, size], since[now, size] = objects.fence[j], objects.since[j]
+            until[now, size], dwelt[now, size] = objects.until[j], objects.dwelt[j]
+            size += 1
+        seen = known
+        i = fixes.starts[o]
+        while i < fixes.starts[o + 1]:
+            t = fixes.time[i]
+            chosen = i
+            i += 1
+            same = 0
+            while i < fixes.starts[o + 1] and fixes.time[i] == t:
+                same += 1
+                if _comes_first(fixes, i, chosen):
+                    chosen = i
+                i += 1
+            if t < horizon or (seen and t < time):
+                late += 1 + same
+                continue
+            if seen and t == time:
+                repeated += 1 + same
+                continue
+            repeated += same
+            if known and t - time > rules.silent:
+                for j in range(size):
+                    n = _emit(
+                        out, n, o, fence[now, j], _EXIT, _SILENT, time, since[now, j],
+                        x, y, nan, nan,
+                    )  # fmt: skip
+                known, size = False, 0
+            from_x, from_y = (x, y) if known else (nan, nan)
+            to_x, to_y = fixes.x[chosen], fixes.y[chosen]
+            low, high = fixes.low[chosen], fixes.high[chosen]
+            # Exits by expiry have the time before: they come first.
+            for expired in (True, False):
+                k = low
+                for j in range(size):
+                    while k < high and fixes.fence[k] < fence[now, j]:
+                        k += 1
+                    stays = k < high and fixes.fence[k] == fence[now, j]
+                    if stays or (until[now, j] <= t) != expired:
+                        continue
+                    if expired:
+                        n = _emit(
+                            out, n, o, fence[now, j], _EXIT, _EXPIRED, time, since[now, j],
+                            x, y, nan, nan,
+                        )  # fmt: skip
+                    else:
+                        n = _emit(
+                            out, n, o, fence[now, j], _EXIT, _LEFT, t, since[now, j],
+                            from_x, from_y, to_x, to_y,
+                        )  # fmt: skip
+            new, j = 1 - now, 0
+            for k in range(low, high):
+                one, m = fixes.fence[k], k - low
+                while j < size and fence[now, j] < one:
+                    j += 1
+                fence[new, m], until[new, m] = one, fixes.until[k]
+                since[new, m], dwelt[new, m] = t, 0
+                if j == size or fence[now, j] != one:
+                    n = _emit(out, n, o, one, _ENTER, _NONE, t, t, from_x, from_y, to_x, to_y)
+                    continue
+                began = since[now, j]
+                since[new, m], dwelt[new, m] = began, dwelt[now, j]
+                if rules.dwell and not dwelt[now, j] and t - began >= rules.dwell:
+                    dwelt[new, m] = 1
+                    n = _emit(out, n, o, one, _DWELL, _NONE, t, began, from_x, from_y, to_x, to_y)
+                if rules.inside:
+                    n = _emit(out, n, o, one, _INSIDE, _NONE, t, began, from_x, from_y, to_x, to_y)
+            now, size = new, high - low
+            known, seen, time, x, y = True, True, t, to_x, to_y
+        gone = known and time < horizon
+        for j in range(size):
+            if gone or until[now, j] <= rules.clock:
+                reason = _SILENT if gone else _EXPIRED
+                n = _emit(
+                    out, n, o, fence[now, j], _EXIT, reason, time, since[now, j], x, y, nan, nan
+                )
+                continue
+            after.fence[kept], after.since[kept] = fence[now, j], since[now, j]
+            after.until[kept], after.dwelt[kept] = until[now, j], dwelt[now, j]
+            kept += 1
+        after.known[o] = known and not gone
+        after.time[o], after.x[o], after.y[o] = time, x, y
+        after.starts[o + 1] = kept
+    events = EventArrays(
+        out.object[:n], out.fence[:n], out.kind[:n], out.reason[:n], out.time[:n], out.since[:n],
+        out.from_x[:n], out.from_y[:n], out.x[:n], out.y[:n],
+    )  # fmt: skip
+    left = ObjectArrays(
+        after.known, after.time, after.x, after.y, after.starts,
+        after.fence[:kept], after.since[:kept], after.until[:kept], after.dwelt[:kept],
+    )  # fmt: skip
+    return events, left, Ignored(late, repeated)

@@ -1,0 +1,172 @@
+"""Events: objects go to the tasks that keep them, and are advanced once a batch.
+
+The tasks that match points send all of them on, with their matches, by the bucket of the object
+(``fix_rows``). A task of the batch keeps some of the buckets and advances their objects
+(``events_task``); it runs also where no point came, because time passes and fences change. What it
+knows of objects is in files that the manifest names. A task that runs again writes other files with
+the same content and tells the same events.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from sparkswarm.apps.events.advance import FenceChanges, advance
+from sparkswarm.apps.events.objects import (
+    BUCKETS,
+    FENCES,
+    OBJECT,
+    TIME,
+    UNTIL,
+    BoundEvents,
+    buckets_of,
+    fix_schema,
+    object_schema,
+)
+from sparkswarm.apps.events.walk import Ignored
+from sparkswarm.errors import ConfigError
+from sparkswarm.index.layout import NEVER
+from sparkswarm.observe.progress import Counts
+from sparkswarm.spark.task_output import TaskOutput, TaskStage, Written
+from sparkswarm.spark.tasks.packing import RowKind, group_rows, pack_rows, unpack_rows
+from sparkswarm.store.files import Folder
+from sparkswarm.store.manifest import ObjectsRef
+
+if TYPE_CHECKING:
+    from sparkswarm.spark.tasks.context import BatchContext
+    from sparkswarm.spark.tasks.match import Lot
+
+
+def event_tasks(executors: int) -> int:
+    """Return the number of tasks that keep objects; bucket b is kept by task b modulo it."""
+    return min(executors, BUCKETS)
+
+
+def fix_rows(ctx: BatchContext, lot: Lot, results: pa.RecordBatch | None) -> pa.RecordBatch:
+    """Return the points of a lot, packed for the tasks that keep their objects.
+
+    ``results`` are those that the task returned of the lot, whose types count.
+    """
+    schema, tasks = ctx.input.output_schema, event_tasks(ctx.plan.executors)
+    types = schema.result_types
+    if results is not None:
+        types = results.schema.types[: len(types)]
+    fixes = _typed(lot.fixes(), _events(ctx))
+    objects = fixes.column(OBJECT).combine_chunks()
+    order, starts = group_rows(buckets_of(objects) % np.int32(tasks), tasks)
+    fixes = fixes.take(pa.array(order)).combine_chunks()
+    some = [
+        (RowKind.FIXES, task, pack_rows(fixes.slice(low, high - low)))
+        for task, (low, high) in enumerate(itertools.pairwise(starts.tolist()))
+        if low < high
+    ]
+    return schema.packed_rows(some, types)
+
+
+def events_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Advance the objects that one task keeps; yield their events."""
+    task, content = -1, []
+    for batch in batches:
+        if batch.num_rows:
+            task = batch.column("target")[0].as_py()
+        content += [value.as_buffer() for value in batch.column("rows").drop_null()]
+    if task < 0:
+        return
+    work = ObjectsWork(ctx, task)
+    yield from work.advance(content)
+    ctx.collect(work.close())
+
+
+class ObjectsWork:
+    """What one task does with its objects in one batch: packed fixes in, events out."""
+
+    def __init__(self, ctx: BatchContext, task: int) -> None:
+        self._ctx = ctx
+        self._task = task
+        self._events = _events(ctx)
+        self._changes = _fence_changes(ctx)
+        self._after: dict[int, pa.Table] = {}
+        self._told = 0
+        self._ignored = Ignored(0, 0)
+
+    def advance(self, packed: list[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        """Yield the events of packed fixes, and of time and operations, bucket by bucket."""
+        events, clock = self._events, self._ctx.epoch.clock
+        fixes = fix_schema(events.object_type).empty_table()
+        if packed:
+            fixes = unpack_rows(packed).combine_chunks()
+        buckets = buckets_of(fixes.column(OBJECT).combine_chunks())
+        order, starts = group_rows(buckets, BUCKETS)
+        fixes = fixes.take(pa.array(order))
+        for bucket in range(self._task, BUCKETS, event_tasks(self._ctx.plan.executors)):
+            here = fixes.slice(starts[bucket], starts[bucket + 1] - starts[bucket])
+            stored = self._ctx.epoch.manifest.objects.get(bucket)
+            if not here.num_rows and (stored is None or not self._is_due(stored)):
+                continue
+            done = advance(self._objects(stored), here, self._changes, clock, events.settings)
+            self._after[bucket] = done.objects
+            self._told += done.events.num_rows
+            self._ignored = Ignored(*np.add(self._ignored, done.ignored).tolist())
+            yield from done.events.to_batches()
+
+    def _objects(self, stored: ObjectsRef | None) -> pa.Table:
+        if stored is None:
+            return object_schema(self._events.object_type).empty_table()
+        return self._ctx.stored_objects(stored)
+
+    def _is_due(self, stored: ObjectsRef) -> bool:
+        """Return whether there is something to tell of objects without a fix."""
+        clock, silent = self._ctx.epoch.clock, self._events.settings.silent_micros
+        if stored.oldest < clock - silent or stored.until <= clock:
+            return True
+        if not len(self._changes.ids):
+            return False
+        fences = self._objects(stored).column(FENCES).combine_chunks().flatten()
+        return bool(np.isin(fences.to_numpy(), self._changes.ids).any())
+
+    def close(self) -> TaskOutput:
+        """Write the objects; return where they are."""
+        written: dict[int, ObjectsRef | None] = dict.fromkeys(self._after)
+        filled = {bucket: table for bucket, table in self._after.items() if table.num_rows}
+        name = f"t{self._task}"
+        places = self._ctx.write_tables(Folder.OBJECTS, name, list(filled.values()))
+        for (bucket, table), (file, offset) in zip(filled.items(), places, strict=True):
+            until = table.column(UNTIL).combine_chunks().flatten().to_numpy()
+            written[bucket] = ObjectsRef(
+                file=file,
+                offset=offset,
+                rows=table.num_rows,
+                oldest=int(table.column(TIME).to_numpy().min()),
+                until=int(until.min()) if len(until) else NEVER,
+            )
+        late, repeated = self._ignored
+        return TaskOutput(
+            batch=self._ctx.epoch.batch,
+            stage=TaskStage.EVENTS,
+            task=self._task,
+            counts=Counts(events=self._told, late_fixes=late, repeated_fixes=repeated),
+            written=Written(objects=written),
+        )
+
+
+def _events(ctx: BatchContext) -> BoundEvents:
+    if ctx.input.events is None:
+        raise ConfigError("this run tells no events")
+    return ctx.input.events
+
+
+def _typed(fixes: pa.Table, events: BoundEvents) -> pa.Table:
+    """Return fixes with the types of the run: Spark may give those of another session."""
+    schema = fix_schema(events.object_type)
+    return fixes if fixes.schema.equals(schema) else fixes.cast(schema)
+
+
+def _fence_changes(ctx: BatchContext) -> FenceChanges:
+    if ctx.input.fence_changes is None:
+        return FenceChanges.none()
+    return FenceChanges.from_bytes(ctx.input.files.mmap(ctx.input.fence_changes))

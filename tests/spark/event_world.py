@@ -1,0 +1,119 @@
+"""A world of objects that walk through fences, and the events that must come of it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from sparkswarm import Events
+
+from ..apps.event_oracle import EventOracle, Fix
+from .driver_main import EVENTS as TOLD
+from .world import (
+    BOUNDS,
+    START,
+    STEP,
+    Batch,
+    Expected,
+    Operation,
+    Point,
+    World,
+    _apply,
+    _end,
+    fault_of_operation,
+    fault_of_point,
+    make_world,
+)
+
+EVENTS = Events(*TOLD)
+
+
+def walking_world(
+    seed: int, batches: int = 9, objects: int = 40, operations: int = 25, **more: Any
+) -> World:
+    """Return a world in which few objects have many fixes, some late, some repeated.
+
+    One batch has no points and one no operations; objects are silent now and then.
+    """
+    made = make_world(
+        seed, batches, points=10, operations=operations, event_time=True, preload=40, **more
+    )
+    rng = random.Random(f"walk {seed}")
+    places = {i: (rng.uniform(-3, 7), rng.uniform(10, 17)) for i in range(objects)}
+    walked = []
+    for number, batch in enumerate(made.batches):
+        points = [point for point in batch.points if fault_of_point(point, True)]
+        for i in range(objects):
+            if number % 4 != 2 and ((number + i) % 6 < 2 or rng.random() < 0.2):
+                for _ in range(rng.randrange(1, 4)):
+                    x, y = places[i]
+                    x = min(max(x + rng.uniform(-1, 1), BOUNDS[0]), BOUNDS[2])
+                    y = min(max(y + rng.uniform(-1, 1), BOUNDS[1]), BOUNDS[3])
+                    places[i] = x, y
+                    late = rng.random() < 0.1
+                    ts = START + number * STEP + rng.randrange(STEP // 1000) * 1000
+                    points.append(Point(i, x, y, ts - late * rng.randrange(5) * STEP))
+        if points:
+            points += rng.sample(points, min(2, len(points)))
+        operations_here = [] if number % 4 == 3 else batch.operations
+        walked.append(Batch(points, operations_here))
+    return World(walked, made.preload, True)
+
+
+@dataclass
+class ExpectedEvents:
+    """What must come of a world: (batch, event) and what is known of objects at the end."""
+
+    events: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    oracle: EventOracle = field(default_factory=lambda: EventOracle(1))
+
+
+def expected_events(world: World, settings: Events = EVENTS) -> ExpectedEvents:
+    """Apply every operation, compare every point with every query, and walk every object."""
+    found = ExpectedEvents(
+        oracle=EventOracle(settings.silent_micros, settings.dwell_micros, settings.inside)
+    )
+    queries: dict[int, Operation] = {}
+    clock = 0
+    for number, (points, operations) in enumerate([Batch([], world.preload), *world.batches], -1):
+        before, fresh = dict(queries), set[int]()
+        for operation in operations:
+            if fault_of_operation(operation) is None:
+                _apply(queries, operation, clock, fresh, Expected())
+        ids = {operation.id for operation in operations}
+        changes = {
+            i: i in queries for i in ids if i is not None and queries.get(i) is not before.get(i)
+        }
+        fixes = [
+            Fix(p.id, p.ts, p.x, p.y, {i: _end(q) for i, q in queries.items() if _inside(p, q)})
+            for p in points
+            if fault_of_point(p, True) is None
+        ]
+        for event in found.oracle.batch(fixes, changes, clock):
+            found.events[(number, *event)] += 1
+        clock = max([clock, *(fix.time for fix in fixes)])
+    return found
+
+
+def _inside(p: Point, q: Operation) -> bool:
+    return q.min_x <= p.x <= q.max_x and q.min_y <= p.y <= q.max_y and p.ts < _end(q)
+
+
+def told_events(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    """Return events as the oracle has them."""
+    names = ("object", "fence", "event", "reason", "time", "from_x", "from_y", "x", "y", "seconds")
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in table.to_pylist():
+        row["time"] = micros(row["time"])
+        found[(row["batch_id"], *(row[name] for name in names))] += 1
+    return found
+
+
+def micros(when: datetime) -> int:
+    """Return a time in microseconds."""
+    return round(when.timestamp() * 1_000_000)
