@@ -24,6 +24,7 @@ from sparkswarm.apps.events.objects import (
 from sparkswarm.apps.events.settings import Events
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.index.layout import NEVER
+from sparkswarm.store.blocks import MIN_TIME
 
 from .event_oracle import EventOracle, Fix
 
@@ -39,7 +40,7 @@ class Bucket:
         self.late = self.repeated = 0
 
     def batch(
-        self, fixes: Iterable[Fix], changes: dict[int, bool] | None = None, clock: int = 0
+        self, fixes: Iterable[Fix], changes: dict[int, bool] | None = None, clock: int = MIN_TIME
     ) -> list[tuple[Any, ...]]:
         rows = [
             {
@@ -102,11 +103,11 @@ def histories(draw: st.DrawFn) -> tuple[pa.DataType, list[Any]]:
     kind = draw(st.sampled_from(list(NAMES)))
     # Times are few, so that fixes come late and repeated; the expiry of a fence is one number.
     until = {f: draw(st.sampled_from([NEVER, 7, 12, 20])) for f in range(5)}
-    batches, clock = [], 0
+    batches, clock = [], MIN_TIME
     for _ in range(draw(st.integers(1, 5))):
         fixes = []
         for _ in range(draw(st.integers(0, 8))):
-            time = draw(st.integers(0, 30))
+            time = draw(st.integers(-5, 30))
             x, y = draw(st.integers(0, 3)), draw(st.integers(0, 1))
             live = [f for f in range(5) if time < until[f]]
             order = draw(st.permutations(live))[: draw(st.integers(0, 5))]

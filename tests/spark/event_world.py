@@ -81,10 +81,10 @@ def expected_events(world: World, settings: Events = EVENTS) -> ExpectedEvents:
     queries: dict[int, Operation] = {}
     clock = 0
     for number, (points, operations) in enumerate([Batch([], world.preload), *world.batches], -1):
-        before, fresh = dict(queries), set[int]()
+        before = dict(queries)
         for operation in operations:
             if fault_of_operation(operation) is None:
-                _apply(queries, operation, clock, fresh, Expected())
+                _apply(queries, operation, clock, Expected())
         ids = {operation.id for operation in operations}
         changes = {
             i: i in queries for i in ids if i is not None and queries.get(i) is not before.get(i)

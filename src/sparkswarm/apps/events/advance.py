@@ -36,6 +36,7 @@ from sparkswarm.apps.events.walk import (
     walk,
 )
 from sparkswarm.compiled import BoolArray, LongArray
+from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.formats import arrays_from_bytes, arrays_to_bytes
 
 KINDS = pa.array([kind.name.lower() for kind in EventKind])
@@ -104,7 +105,7 @@ def advance(
     changes
         What operations changed, before the fixes.
     clock
-        The latest time of earlier batches.
+        The latest time of earlier batches; MIN_TIME before the first event.
     """
     names = pa.concat_arrays([*objects.column(OBJECT).chunks, *fixes.column(OBJECT).chunks])
     # Codes are given in the order of the first appearance: the known objects come first.
@@ -113,6 +114,7 @@ def advance(
     known, number = objects.num_rows, len(encoded.dictionary)
     rules = EventRules(
         clock=clock,
+        horizon=max(MIN_TIME, clock - settings.silent_micros),
         silent=settings.silent_micros,
         dwell=settings.dwell_micros,
         inside=settings.inside,

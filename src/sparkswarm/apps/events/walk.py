@@ -97,6 +97,8 @@ class EventRules(NamedTuple):
     ----------
     clock
         The latest time of earlier batches.
+    horizon
+        The earliest time that is not silent, as of the clock.
     silent, dwell
         As in :class:`~sparkswarm.apps.events.settings.Events`; a dwell of 0 is none.
     inside
@@ -106,6 +108,7 @@ class EventRules(NamedTuple):
     """
 
     clock: int
+    horizon: int
     silent: int
     dwell: int
     inside: bool
@@ -222,7 +225,7 @@ def walk(
     # The fences that the object is in, and the place for those after the next fix.
     fence, since = np.empty((2, largest), np.int64), np.empty((2, largest), np.int64)
     until, dwelt = np.empty((2, largest), np.int64), np.empty((2, largest), np.uint8)
-    horizon = rules.clock - rules.silent
+    horizon = rules.horizon
     n = late = repeated = kept = 0
     for o in range(number):
         now, size = 0, 0

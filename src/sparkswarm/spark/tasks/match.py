@@ -20,6 +20,14 @@ from sparkswarm.apps.application import Pairs
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.apps.events import objects as events
 from sparkswarm.compiled import ByteArray, IntArray, LongArray, compiled
+from sparkswarm.index.layout import NEVER, RangeIndex, readonly
+from sparkswarm.index.match import (
+    ChosenPoints,
+    add_bounds,
+    add_candidates,
+    match_index,
+    sort_rows,
+)
 from sparkswarm.index.shapes import keep_covered
 from sparkswarm.protocol.global_index import RoutedPoints
 from sparkswarm.spark.task_output import OutputSchema

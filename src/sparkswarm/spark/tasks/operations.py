@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkswarm.apps.shapes import parse_shapes
 from sparkswarm.apps.events.advance import FenceChanges
+from sparkswarm.apps.shapes import parse_shapes
 from sparkswarm.apps.snapshots import SNAPSHOT_KINDS
 from sparkswarm.geometry import Fault
 from sparkswarm.observe.progress import Counts
