@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -47,23 +46,25 @@ def pages() -> dict[str, str]:
 # -- commands ----------------------------------------------------------------------------------
 
 
+USERS = ("demo", "run", "explain", "map")
+"""The commands whose options are described; those of the others are in their help."""
+
+
 def commands() -> str:
-    """Return a section for each command; options that several share are described once."""
-    every = list(_commands(get_command(app), "sparkswarm"))
-    uses = Counter(_described(option) for _, command in every for option in _options(command))
-    shared = [text for text, count in uses.items() if count >= 3]
-    parts = ["## Options of several commands\n", *(f"- {text}" for text in shared)]
-    for name, command in every:
+    """Return a section for each command that users need, and a line for each of the others."""
+    parts, others = [], []
+    for name, command in _commands(get_command(app), "sparkswarm"):
+        about = _unwrapped(command.help)
+        if name.split()[1] not in USERS:
+            others.append(f"- `{name}`: {about.splitlines()[0]}")
+            continue
         places = [p for p in command.params if p.param_type_name == "argument"]
         words = [(p.metavar or p.name.upper()).strip("[]").split("|")[0] for p in places]
         usage = [w if p.required else f"[{w}]" for w, p in zip(words, places, strict=True)]
-        parts.append(f"\n## `{' '.join([name, *usage])}`\n\n{_unwrapped(command.help)}\n")
+        parts.append(f"\n## `{' '.join([name, *usage])}`\n\n{about}\n")
         parts += [f"- `{w}`: {p.help}" for w, p in zip(words, places, strict=True)]
-        options = _options(command)
-        parts += [f"- {_described(o)}" for o in options if _described(o) not in shared]
-        also = [f"`{o.opts[0]}`" for o in options if _described(o) in shared]
-        parts += [f"- also {', '.join(also)}"] if also else []
-    return "\n".join(parts)
+        parts += [_described(p) for p in command.params if p.param_type_name != "argument"]
+    return "\n".join([*parts, "\n## Benchmarks and the simulator\n", *others])
 
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -74,16 +75,12 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, command
 
 
-def _options(command: Any) -> list[Any]:
-    return [p for p in command.params if p.param_type_name != "argument"]
-
-
 def _described(option: Any) -> str:
     """Return an option with its values, its default and its meaning."""
     value = f" {option.metavar}" if option.metavar else ""
     names = ", ".join(f"`{name}{value}`" for name in [*option.opts, *option.secondary_opts])
     limits = ", ".join(part for part in (_allowed(option), _default(option)) if part)
-    return f"{names}{f' ({limits})' if limits else ''}: {option.help}"
+    return f"- {names}{f' ({limits})' if limits else ''}: {option.help}"
 
 
 def _unwrapped(text: str) -> str:
@@ -121,6 +118,8 @@ def five_stages() -> str:
 # -- modules -----------------------------------------------------------------------------------
 
 ROLE = re.compile(r":\w+:`~?([\w.]+)`")
+BESIDE = ("bench", "demo", "experiments", "map", "sim", "workloads")
+"""Packages that no run of the engine needs: named without their modules."""
 
 
 def modules() -> str:
@@ -132,7 +131,7 @@ def modules() -> str:
         about = _first_line(folder / "__init__.py")
         parts.append(f"\n## `{'sparkswarm' if name == '.' else name}`\n\n{about}\n")
         for path in sorted(folder.glob("*.py")):
-            if not path.name.startswith("__"):
+            if name not in BESIDE and not path.name.startswith("__"):
                 parts.append(f"- `{path.name}`: {_first_line(path)}")
     return "\n".join(parts)
 

@@ -219,7 +219,7 @@ class Stateful(Application):
         Parameters
         ----------
         state
-            The state so far; may be empty.
+            The state before this batch; may be empty.
         new
             What :meth:`collect` returned in this batch; may be empty.
         watermarks

@@ -159,7 +159,7 @@ def stars(
     vertices: npt.NDArray[np.int64],
     rng: np.random.Generator,
 ) -> npt.NDArray[np.object_]:
-    """Return ragged polygons around their middles, of so many vertices each."""
+    """Return ragged polygons around their middles, with these numbers of vertices."""
     polygon = np.repeat(np.arange(len(vertices)), vertices)
     place = np.arange(len(polygon)) - np.repeat(np.cumsum(vertices) - vertices, vertices)
     angle = (place + rng.uniform(0, 0.9, len(polygon))) / vertices[polygon] * 2 * np.pi

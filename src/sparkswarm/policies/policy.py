@@ -202,7 +202,7 @@ class Controller(Protocol):
         work
             The tasks that matched points.
         prices
-            Learnt from all tasks so far.
+            Learnt from the tasks of this batch and of all before.
         collected
             Statistics of partitions that tasks collected for their owners.
         candidates

@@ -35,7 +35,7 @@ def resized(plan: Plan, executors: int) -> tuple[Plan, tuple[PlanChange, ...]]:
 
     Growing changes no partition. Shrinking moves the stakes of executors ``executors`` and
     above, one change for each partition. From the largest to the smallest, each stake goes to
-    the executor that has received the fewest stakes so far, then the fewest cells. Stakes of
+    the executor that has already received the fewest stakes, then the fewest cells. Stakes of
     executors that stay do not change. With the same number, the plan itself is returned;
     otherwise its version is one higher.
 

@@ -39,8 +39,8 @@ class PriceLearner:
     memory
         Number of observations after which the weight of one has fallen to 1/e.
     trust
-        Weight of the prior: a price twice the prior is as bad as so many observations whose time
-        is twice the predicted.
+        Weight of the prior: a price twice the prior is as bad as this number of observations whose
+        time is twice the predicted.
     """
 
     def __init__(

@@ -39,11 +39,11 @@ class LocalSwarm:
     Attributes
     ----------
     decisions
-        Every decision so far.
+        Every decision since the beginning.
     changes
         The changes of the plan in the last round, or of a resize since.
     sent
-        Every message so far, if ``keep_messages``.
+        Every message since the beginning, if ``keep_messages``.
     """
 
     def __init__(

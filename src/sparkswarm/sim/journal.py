@@ -30,7 +30,7 @@ class SimJournal:
 
     @property
     def trace_hash(self) -> str:
-        """Hash of all events so far."""
+        """Hash of all events that were recorded."""
         return self._hash.hexdigest()
 
     def frame(self, time: int, source: str, target: str, frame: Frame) -> None:

@@ -261,7 +261,7 @@ class ChainAnswer:
 
 @dataclass(slots=True)
 class _Progress:
-    """The messages of one step so far."""
+    """The messages that have arrived in one step."""
 
     parts: dict[int, Points] = field(default_factory=dict)
     acknowledgement: Acknowledgement | None = None

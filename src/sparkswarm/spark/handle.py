@@ -56,7 +56,7 @@ class Handle:
         Spark's streaming query.
     sinks
         Where results, summaries and answers go; ``handle.sinks.results.table()`` returns the
-        results so far of a run with ``sink="memory"``.
+        results of a run with ``sink="memory"``.
     """
 
     def __init__(self, run: RunLoop, query: StreamingQuery, sinks: Sinks) -> None:
@@ -101,7 +101,7 @@ class Handle:
         """Answer a snapshot query: which points of the recent past are in a rectangle.
 
         Needs a run that keeps points, see the ``window`` of :class:`~sparkswarm.Swarm`. The
-        answer covers all batches committed so far and is collected on the driver; send many
+        answer covers all committed batches and is collected on the driver; send many
         queries, or queries with large answers, in the stream of queries instead.
 
         Parameters
@@ -203,7 +203,7 @@ class Handle:
         x, y
             The place.
         k
-            How many; fewer are returned where there are not so many.
+            Maximum number of objects.
         within
             Largest distance, in units of the coordinates; None for any.
 

@@ -145,7 +145,7 @@ class MemorySink:
             self._batches[batch_id] = table
 
     def table(self) -> pa.Table:
-        """Return all results so far, with the batch as the column ``batch_id``."""
+        """Return all results, with the batch as the column ``batch_id``."""
         with self._lock:
             parts = [
                 table.append_column("batch_id", pa.array([batch] * table.num_rows, pa.int64()))

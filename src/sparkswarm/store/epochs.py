@@ -92,7 +92,7 @@ class Commit:
     plan, manifest
         The partitions in this batch, and the files after it.
     max_event_time
-        Latest event time so far, in microseconds; MIN_TIME before the first event.
+        Latest event time after the batch, in microseconds; MIN_TIME before the first event.
     watermark
         The watermark of the batch.
     stored

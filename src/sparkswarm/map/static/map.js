@@ -20,7 +20,7 @@ const timelines = new Timelines(byId("charts"), (index) => goTo(index));
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
 const timeOf = (seconds) => clock.format(new Date(seconds * 1000));
 
-let offset = 0; // bytes of the journal read so far
+let offset = 0; // bytes of the journal that were read
 let connected = true; // whether the server answered the last poll
 let serverNow = 0; // the server's time, in seconds
 let following = true; // show the latest batch
@@ -163,7 +163,7 @@ function showState(frame) {
     const silence = Math.max(0, serverNow - last.time);
     [state, text] = silence < patience ? ["live", "live"] : ["over", `no batch for ${duration(silence)}: the run is over, or has no data`];
   }
-  if (!connected) [state, text] = ["lost", "the map's server does not answer; batches read so far can be replayed"];
+  if (!connected) [state, text] = ["lost", "the map's server does not answer; batches that were read can be replayed"];
   setText("state", text);
   Object.assign(document.body.dataset, { state, frames: history.frames.length, following });
 

@@ -73,12 +73,12 @@ class OutputCollector:
         self.accumulator.add([output])
 
     def peek(self, batch: int, *stages: TaskStage) -> list[TaskOutput]:
-        """Return the outputs of a batch so far, of some stages or of all."""
+        """Return the outputs that a batch already has, of some stages or of all."""
         found = {o.key: o for o in self.accumulator.value if o.batch == batch}
         return [o for o in found.values() if not stages or o.stage in stages]
 
     def take(self, batch: int) -> list[TaskOutput]:
-        """Return the outputs of a batch and forget all that came so far."""
+        """Return the outputs of a batch and forget all outputs."""
         outputs = self.peek(batch)
         self.accumulator.value = []
         return outputs

@@ -455,12 +455,12 @@ class RunLoop:
 
 
 def _later(when: int, seconds: float) -> int:
-    """Return a time in microseconds so many seconds later; MAX_TIME where it is later still."""
+    """Return a time plus seconds, in microseconds, at most MAX_TIME."""
     return min(MAX_TIME, when + round(seconds * 1e6)) if seconds < 1e12 else MAX_TIME
 
 
 def _earlier(when: int, seconds: float) -> int:
-    """Return a time in microseconds so many seconds earlier; MIN_TIME where it is earlier still."""
+    """Return a time minus seconds, in microseconds, at least MIN_TIME."""
     return max(MIN_TIME, when - round(seconds * 1e6)) if seconds < 1e12 else MIN_TIME
 
 

@@ -26,7 +26,7 @@ class Lender:
     Attributes
     ----------
     candidates
-        Queries in the cells of the points so far, by the raster of prices.
+        Queries in the cells of the assigned points, by the raster of prices.
     """
 
     def __init__(self, ctx: BatchContext, prices: LendingPrices) -> None:
@@ -59,7 +59,7 @@ class Lender:
 
     @property
     def loans(self) -> tuple[Loan, ...]:
-        """What was lent so far."""
+        """What was lent."""
         return tuple(Loan(*key, points) for key, points in self._loans.items())
 
 

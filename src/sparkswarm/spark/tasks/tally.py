@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TaskTally:
-    """What a task matched so far.
+    """Counts what a task matches.
 
     Parameters
     ----------
