@@ -1,40 +1,156 @@
 """A run goes on with a checkpoint that an earlier version wrote.
 
-The checkpoint is in ``tests/data/checkpoint``, in format 2. It holds bases and deltas of segments
-and of the ledger, which later formats don't have, state of queries, recent points, a shared cell,
-and a batch that was under way. What was given to the run lies beside it, and so does what came of
-it then: see ``tests/data/write_checkpoint.py``, which wrote it all.
+``tests/data/checkpoint`` is in format 2: bases and deltas of segments and of the ledger, which
+later formats do not have, state of queries, recent points, a shared cell, and a batch that was
+under way. It is not to be written anew: that version's ``tests/data/write_checkpoint.py`` (commit
+62566a3) wrote it, with what was given to the run and what came of it::
+
+    checkpoint/         the checkpoint as a failure left it, with one batch under way
+    points.parquet      the points given, batch by batch; also those of the batches that come after
+    operations.parquet  the operations given; batch -1 is the preload
+    results.parquet     rows of the three sinks, those of the continued run included:
+    summaries.parquet     the batches from UNDER_WAY on are what a run that goes on with the
+    answers.parquet       checkpoint must give
+    explain.json        what ``sparkswarm explain --json`` says of the checkpoint
+
+Rows that must be refused have a ``reason``; it is the reason in the quarantine. A new format gets a
+folder of its own.
 """
 
 import json
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
-from ..data.write_checkpoint import (
-    BATCHES,
-    BOUNDS,
-    STREAM,
-    UNDER_WAY,
-    WINDOW,
-    Sinks,
-    explain,
-    relocate,
-    sorted_rows,
-    start,
-    write_stream,
+from sparkswarm import (
+    Aggregates,
+    MemorySink,
+    PointColumns,
+    QueryColumns,
+    Sliding,
+    Subscriptions,
+    Swarm,
+    SwarmConfig,
 )
-from .kinds import answer, answered, expected, told
+from sparkswarm.cli import app
+
+from .kinds import (
+    DELAY,
+    MICROS,
+    POINTS,
+    POINTS_DDL,
+    QUERIES,
+    QUERIES_DDL,
+    SECOND,
+    START,
+    answer,
+    answered,
+    expected,
+    told,
+)
 from .world import difference, matches_of
 
 DATA = Path(__file__).parents[1] / "data" / "checkpoint"
+STREAM = "file:///stream"
+"""Where the input was, for all that the stored checkpoint says."""
+
+BOUNDS = (-10.3, 40.0, 6.4, 52.9)
 BOX = dict(zip(("min_x", "min_y", "max_x", "max_y"), BOUNDS, strict=True))
+WINDOW = Sliding("12 s")
+OPERATIONS = pa.schema([*QUERIES, ("expires", MICROS)])
+OPERATIONS_DDL = f"{QUERIES_DDL}, expires TIMESTAMP"
+
+UNDER_WAY = 6
+"""The batch that failed, and with which a run that goes on begins."""
+BATCHES = 8
+"""Batches in all, those of the continued run included."""
+
+
+class Sinks(NamedTuple):
+    """Where the rows of a run go."""
+
+    results: MemorySink
+    summaries: MemorySink
+    answers: MemorySink
+
+
+def start(spark, checkpoint, stream):
+    """Go on with a checkpoint to the end of a stream; return the run and its sinks."""
+    settings = SwarmConfig(
+        bounds=BOUNDS,
+        grid=(32, 32),
+        executors=3,
+        round_batches=1,
+        replayable_batches=2,
+        min_gain=0.0,
+        merge_every_rounds=1,
+        payback_rounds=1e9,
+    )
+    conditions = Subscriptions({"speed": "number", "kind": "text", "load": "number"})
+    application = Aggregates(["speed", "load"], f"{DELAY // SECOND} seconds", of=conditions)
+    reader = spark.readStream.option("maxFilesPerTrigger", 1)
+    sinks = Sinks(MemorySink(), MemorySink(), MemorySink())
+    handle = Swarm(spark, settings, application, WINDOW).start(
+        reader.schema(POINTS_DDL).parquet(str(stream / "points")),
+        reader.schema(OPERATIONS_DDL).parquet(str(stream / "operations")),
+        sink=sinks.results,
+        summaries=sinks.summaries,
+        answers=sinks.answers,
+        checkpoint=str(checkpoint),
+        point_columns=PointColumns(time="ts", include=("load",)),
+        query_columns=QueryColumns(since="since", until="until", expires="expires"),
+        trigger={"availableNow": True},
+    )
+    handle.await_termination()
+    return handle, sinks
+
+
+def write_stream(stream, batches):
+    """Write some batches of the input as files that Spark takes one by one."""
+    for name, schema in (("points", POINTS), ("operations", OPERATIONS)):
+        rows = _input(name)
+        (stream / name).mkdir(parents=True)
+        for batch in batches:
+            path = stream / name / f"{batch:05}.parquet"
+            some = rows.filter(pc.equal(rows["batch"], batch))
+            pq.write_table(some.select(schema.names), path)
+            # Spark takes files in the order of these times.
+            os.utime(path, (START // SECOND + batch,) * 2)
+
+
+def relocate(checkpoint, stream):
+    """Say in Spark's part of a checkpoint where the files of the stream are."""
+    for path in (checkpoint / "spark" / "sources").rglob("*"):
+        if path.is_file():
+            path.write_text(path.read_text().replace(f"{STREAM}/", f"{stream.as_uri()}/"))
+
+
+def explain(checkpoint):
+    """Return what ``sparkswarm explain`` says of a checkpoint that is whole."""
+    told = CliRunner().invoke(app, ["explain", str(checkpoint), "--json", "-", "--verify"])
+    assert told.exit_code == 0, told.output
+    found = json.loads(told.stdout)
+    del found["checkpoint"]
+    return found
+
+
+def sorted_rows(table):
+    """Return rows of a sink in an order of their own; so are the ids of queries in an array."""
+    rows = table.to_pylist()
+    for row in rows:
+        if "query_ids" in row:
+            row["query_ids"].sort()
+    first = [name for name in ("batch_id", "query_id", "id", "window_end") if name in rows[0]]
+    return sorted(rows, key=lambda row: [(row[name] is not None, row[name]) for name in first])
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +159,9 @@ def continued(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("continued")
     checkpoint, stream = folder / "checkpoint", folder / "stream"
     shutil.copytree(DATA / "checkpoint", checkpoint)
-    relocate(checkpoint, STREAM, stream.as_uri())
-    write_stream(stream, DATA, range(UNDER_WAY, BATCHES))
-    sinks = Sinks.in_memory()
-    handle = start(spark, checkpoint, stream, sinks)
-    handle.await_termination()
+    relocate(checkpoint, stream)
+    write_stream(stream, range(UNDER_WAY, BATCHES))
+    handle, sinks = start(spark, checkpoint, stream)
     return SimpleNamespace(checkpoint=checkpoint, sinks=sinks, handle=handle)
 
 
@@ -116,7 +230,7 @@ def test_explain_reads_it():
     for partition in stored["plan"]["partitions"]:
         # How a decision is put into words may change.
         del partition["why"]
-    _assert_includes(explain(DATA / "checkpoint", "--verify"), stored)
+    _assert_includes(explain(DATA / "checkpoint"), stored)
 
 
 def _assert_includes(found, stored, where="explain"):
@@ -138,7 +252,7 @@ def _assert_includes(found, stored, where="explain"):
 
 @pytest.mark.parametrize("name", Sinks._fields)
 def test_its_rows_are_those_of_then(continued, name):
-    rows = sorted_rows(getattr(continued.sinks, name).table()).to_pylist()
+    rows = sorted_rows(getattr(continued.sinks, name).table())
     assert rows == [row for row in _input(name).to_pylist() if row["batch_id"] >= UNDER_WAY]
 
 
@@ -168,7 +282,7 @@ def test_a_snapshot_query_sees_the_recent_points(continued, given):
 
 
 def test_explain_reads_what_it_left(continued):
-    found = explain(continued.checkpoint, "--verify")
+    found = explain(continued.checkpoint)
     assert (found["last_batch"], found["under_way"]) == (BATCHES - 1, None)
     assert not found["missing"] + found["damaged"]
     quarantined = {(row["kind"], row["reason"]): row["rows"] for row in found["quarantined"]}
