@@ -44,13 +44,12 @@ def contains(boxes: Floats, x: float, y: float) -> npt.NDArray[np.bool_]:
     return (boxes[:, 0] <= x) & (x <= boxes[:, 2]) & (boxes[:, 1] <= y) & (y <= boxes[:, 3])
 
 
-def by_point(matches: Matches, base: RangeIndex, delta: RangeIndex = EMPTY) -> dict[int, list[int]]:
+def by_point(matches: Matches, index: RangeIndex) -> dict[int, list[int]]:
     """Return the ids of each point, sorted; every point is there once."""
     assert len(matches.points) == len(matches.counts) == len(matches.checks)
     assert len(matches.positions) == matches.counts.sum()
     assert (matches.checks >= matches.counts).all()
-    every_id = np.concatenate([base.ids, delta.ids])[matches.positions]
-    parts = np.split(every_id, np.cumsum(matches.counts)[:-1])
+    parts = np.split(index.ids[matches.positions], np.cumsum(matches.counts)[:-1])
     found = {int(p): sorted(ids.tolist()) for p, ids in zip(matches.points, parts, strict=False)}
     assert len(found) == len(matches.points)
     return found
@@ -202,12 +201,12 @@ def test_nothing_at_all() -> None:
     for index in (nothing, EMPTY):
         found = match(none, none, None, np.empty(0, np.int64), index)
         assert [len(part) for part in found] == [0, 0, 0, 0]
-        found = match(np.ones(3), np.ones(3), None, np.array([2, 0]), index, delta=index)
+        found = match(np.ones(3), np.ones(3), None, np.array([2, 0]), index)
         assert found.counts.tolist() == [0, 0]
         assert found.positions.dtype == np.int32
 
 
-# -- removed, added and expired queries-------------------------------------------------------
+# -- removed and expired queries ---------------------------------------------------------------
 
 
 def crowd(n: int, seed: int) -> Floats:
@@ -216,39 +215,25 @@ def crowd(n: int, seed: int) -> Floats:
 
 
 @pytest.mark.parametrize("n", [0, 5, 2000])
-def test_removed_and_delta_and_expiry(n: int) -> None:
+@pytest.mark.parametrize("expiring", [True, False])
+def test_removed_and_expired_queries_match_nothing(n: int, expiring: bool) -> None:
     rng = np.random.default_rng(n)
-    old, new = crowd(n, 1), crowd(n // 3, 2)
-    old_ids, new_ids = numbered(len(old)), numbered(len(new), 10**12)
-    old_expires = rng.choice([5, 10, NEVER], len(old))
-    new_expires = rng.choice([7, 9], len(new))
-    base = build_index(old_ids, old, old_expires, UNIT)
-    delta = build_index(new_ids, new, new_expires, UNIT)
-    removed = rng.integers(0, 2, len(old)).astype(np.uint8)
-    gone = set(base.ids[removed.astype(bool)].tolist())
+    boxes, ids = crowd(n, 1), numbered(n, 10**12)
+    expires = rng.choice([5, 10, NEVER], n)
+    index = build_index(ids, boxes, expires if expiring else None, UNIT)
+    removed = rng.integers(0, 2, n).astype(np.uint8)
+    gone = set(index.ids[removed.astype(bool)].tolist())
     x, y, time = rng.random(300), rng.random(300), rng.integers(0, 12, 300)
     rows = rng.permutation(300)[:280]
-    by_time = by_point(match(x, y, time, rows, base, removed, delta, now=NEVER), base, delta)
-    by_now = by_point(match(x, y, None, rows, base, removed, delta, now=7), base, delta)
-    assert set(by_time) == set(by_now) == set(rows.tolist())
-    for i in rows.tolist():
-        for found, at in ((by_time[i], time[i]), (by_now[i], 7)):
-            here = contains(old, x[i], y[i]) & (at < old_expires)
-            there = contains(new, x[i], y[i]) & (at < new_expires)
-            alive = [q for q in old_ids[here].tolist() if q not in gone]
-            assert found == alive + new_ids[there].tolist()
-
-
-def test_expiry_in_one_index_alone() -> None:
-    lasting = build_index(np.array([1]), np.array([UNIT]), None, UNIT)
-    fleeting = build_index(np.array([2]), np.array([UNIT]), np.array([5]), UNIT)
-    x = np.array([0.5, 0.5])
-    times = np.array([4, 5])
-    for base, delta in ((lasting, fleeting), (fleeting, lasting)):
-        found = match(x, x, times, np.arange(2), base, None, delta)
-        assert by_point(found, base, delta) == {0: [1, 2], 1: [1]}
-    none_removed = np.zeros(1, np.uint8)
-    assert by_point(match(x, x, None, np.array([1]), lasting, none_removed), lasting) == {1: [1]}
+    for mask, without in ((removed, gone), (None, set())):
+        by_time = by_point(match(x, y, time, rows, index, mask, now=NEVER), index)
+        by_now = by_point(match(x, y, None, rows, index, mask, now=7), index)
+        assert set(by_time) == set(by_now) == set(rows.tolist())
+        for i in rows.tolist():
+            for found, at in ((by_time[i], time[i]), (by_now[i], 7)):
+                here = contains(boxes, x[i], y[i])
+                here &= (at < expires) | (not expiring)
+                assert found == [q for q in ids[here].tolist() if q not in without]
 
 
 def test_ids_are_not_confused_with_positions() -> None:
@@ -271,7 +256,7 @@ def test_works_from_files_mapped_for_reading(tmp_path: Path) -> None:
     mapped = RangeIndex(*(np.load(tmp_path / f"{f}.npy", mmap_mode="r") for f in index._fields))
     points = np.random.default_rng(6).random((2, 500))
     points.flags.writeable = False
-    ours, theirs = (match(*points, None, np.arange(500), i, None, i) for i in (index, mapped))
+    ours, theirs = (match(*points, None, np.arange(500), i) for i in (index, mapped))
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -287,20 +272,9 @@ def test_one_kind_of_array_is_one_compilation() -> None:
     for xs in (x, frozen, x[::2], x.astype(np.float32)):
         for w in (rows, rows.astype(np.int32), rows[::2]):
             match(xs, xs, None, w, index)
-            match(xs, xs, np.zeros(len(xs), np.int64), w, writable, np.zeros(50, bool), index, 3)
+            match(xs, xs, np.zeros(len(xs), np.int64), w, writable, np.zeros(50, bool), 3)
     kernels = (range_match._match, range_match.add_bounds)
     assert [len(kernel.signatures) for kernel in kernels] == [1, 1]  # type: ignore[attr-defined]
-
-
-def test_a_buffer_is_used_where_it_suffices() -> None:
-    index = build_index(numbered(2000), crowd(2000, 1), None, UNIT)
-    x, y = np.random.default_rng(2).random((2, 100))
-    expected = match(x, y, None, np.arange(100), index)
-    for size, fits in ((10**6, True), (10, False)):
-        buffer = np.empty(size, np.int32)
-        found = match(x, y, None, np.arange(100), index, buffer=buffer)
-        np.testing.assert_array_equal(found.positions, expected.positions)
-        assert np.shares_memory(found.positions, buffer) == fits
 
 
 @given(

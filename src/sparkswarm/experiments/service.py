@@ -201,13 +201,11 @@ _Measured = tuple[FloatArray, FloatArray]
 
 def _grouped(x: FloatArray, y: FloatArray, found: Matches, index: RangeIndex) -> _Measured:
     """Measure points in groups by the number of queries that contain them."""
-    # Touched in advance, so that page faults are not measured.
-    buffer = np.zeros(4 * len(found.positions) + POINTS, dtype=np.int32)
     order = np.argsort(found.counts, kind="stable")
     checks, seconds = [], []
     for group in np.array_split(order, GROUPS):
         which = found.points[group]
-        taken = _quickest(partial(match, x, y, None, which, index, buffer=buffer))
+        taken = _quickest(partial(match, x, y, None, which, index))
         checks.append(float(found.checks[group].mean()))
         seconds.append(taken / len(group))
     return np.array(checks), np.array(seconds)

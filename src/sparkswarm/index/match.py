@@ -13,7 +13,6 @@ from sparkswarm.compiled import ByteArray, FloatArray, IntArray, LongArray, comp
 from sparkswarm.errors import GeometryError
 from sparkswarm.index.layout import (
     COLUMNS,
-    EMPTY,
     FIRST,
     HEADER,
     MAX_X,
@@ -53,8 +52,8 @@ class Matches(NamedTuple):
     checks: IntArray
     """Of shape (n,): the number of entries compared with each point, a measure of the work."""
     positions: IntArray
-    """Of shape (counts.sum(),): the rectangles, point after point, in any order for one point:
-    positions in the base, and after the last of them positions in the delta."""
+    """Of shape (counts.sum(),): positions of the rectangles in the index, point after point, in any
+    order for one point."""
 
 
 def match(
@@ -62,13 +61,11 @@ def match(
     y: FloatArray,
     time: LongArray | None,
     rows: LongArray,
-    base: RangeIndex,
+    index: RangeIndex,
     removed: ByteArray | None = None,
-    delta: RangeIndex = EMPTY,
     now: int = 0,
-    buffer: IntArray | None = None,
 ) -> Matches:
-    """Return the rectangles of two indexes that contain each of the chosen points.
+    """Return the rectangles of an index that contain each of the chosen points.
 
     Parameters
     ----------
@@ -79,31 +76,25 @@ def match(
         its expiry. None or an empty array to take ``now`` for all.
     rows
         The points to match, by row in ``x`` and ``y``.
-    base, delta
-        The large index, and a small one of what was added since.
+    index
+        The rectangles.
     removed
-        For each position of ``base`` whether the query there was removed; None or empty where
+        For each position of ``index`` whether the query there was removed; None or empty where
         none was.
     now
         The time of all points where ``time`` is not given.
-    buffer
-        Memory for the positions, to spare allocations. It is used if all that may match fits;
-        the positions are then a part of it.
     """
     x, y = readonly(x, np.float64), readonly(y, np.float64)
     times: LongArray = readonly(() if time is None else time, np.int64)
     gone: ByteArray = readonly(() if removed is None else removed, np.uint8)
     rows = np.array(rows, np.int64)
-    _check(x, y, times, rows, gone, base)
-    base, delta = frozen(base), frozen(delta)
-    sort_rows(x, y, rows, base)
-    checks = np.zeros(len(rows), np.int32)
+    _check(x, y, times, rows, gone, index)
+    index = frozen(index)
+    sort_rows(x, y, rows, index)
+    checks, bounds = np.zeros(len(rows), np.int32), np.zeros(len(rows), np.int64)
+    add_bounds(x, y, rows, index, bounds)
     points = ChosenPoints(x, y, times, now, rows)
-    bounds = np.zeros(len(rows), np.int64)
-    for index in (base, delta):
-        add_bounds(x, y, rows, index, bounds)
-    most = int(bounds.sum())
-    counts, positions = match_both(points, base, gone, delta, checks, most, buffer)
+    counts, positions = match_index(points, index, gone, checks, int(bounds.sum()))
     return Matches(rows, counts, checks, positions)
 
 
@@ -125,42 +116,20 @@ def sort_rows(x: FloatArray, y: FloatArray, rows: LongArray, index: RangeIndex) 
         rows[:] = _sort_by_cell(x, y, rows, index)
 
 
-def match_both(
-    points: ChosenPoints,
-    base: RangeIndex,
-    removed: ByteArray,
-    delta: RangeIndex,
-    checks: IntArray,
-    most: int,
-    buffer: IntArray | None = None,
-) -> tuple[IntArray, IntArray]:
-    """Match points against a base and a delta; positions in the delta come after the base's.
-
-    ``most`` bounds the number of matches, see :func:`add_bounds`.
-    """
-    counts, positions = match_index(points, base, removed, checks, most, buffer)
-    if len(delta.ids):
-        new_counts, new_positions = match_index(points, delta, removed[:0], checks, most)
-        if len(new_positions):
-            first = len(base.ids)
-            positions = merge_positions(counts, positions, new_counts, new_positions, first)
-            counts += new_counts
-    return counts, positions
-
-
 def match_index(
     points: ChosenPoints,
     index: RangeIndex,
     removed: ByteArray,
     checks: IntArray,
     most: int,
-    buffer: IntArray | None = None,
 ) -> tuple[IntArray, IntArray]:
-    """Match points against one index; return counts and positions, and add to the checks."""
+    """Match points against an index; return counts and positions, and add to the checks.
+
+    ``most`` bounds the number of matches, see :func:`add_bounds`.
+    """
     counts = np.zeros(len(points.rows), np.int32)
-    most += 1
     # Large enough for all that may match: pages that are not written to take no memory.
-    out = np.empty(most, np.int32) if buffer is None or len(buffer) < most else buffer
+    out = np.empty(most + 1, np.int32)
     arguments: list[Any] = [*points, *index[1:], removed, counts, checks, out]
     return counts, out[: _match(*arguments)]
 
@@ -171,12 +140,12 @@ def _check(
     time: LongArray,
     rows: LongArray,
     removed: ByteArray,
-    base: RangeIndex,
+    index: RangeIndex,
 ) -> None:
     if len(x) != len(y) or len(time) not in (0, len(x)):
         raise GeometryError(f"got {len(x)} x, {len(y)} y and {len(time)} times")
-    if len(removed) not in (0, len(base.ids)):
-        raise GeometryError(f"got a mask of {len(removed)} removed for {len(base.ids)} queries")
+    if len(removed) not in (0, len(index.ids)):
+        raise GeometryError(f"got a mask of {len(removed)} removed for {len(index.ids)} queries")
     if len(rows) and not (rows.min() >= 0 and rows.max() < len(x)):
         raise GeometryError(f"rows are chosen that are not among the {len(x)} points")
 
@@ -398,22 +367,3 @@ def _match(
         checks[i] += looked
         counts[i] += n - first
     return n
-
-
-@compiled
-def merge_positions(
-    counts: IntArray, base: IntArray, new_counts: IntArray, delta: IntArray, first: int
-) -> IntArray:
-    """Return the positions in the base and then those in the delta, plus ``first``, by point."""
-    out = np.empty(len(base) + len(delta), np.int32)
-    n = old = new = 0
-    for i in range(len(counts)):
-        for _ in range(counts[i]):
-            out[np.uint64(n)] = base[np.uint64(old)]
-            n += 1
-            old += 1
-        for _ in range(new_counts[i]):
-            out[np.uint64(n)] = delta[np.uint64(new)] + first
-            n += 1
-            new += 1
-    return out
