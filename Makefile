@@ -36,6 +36,7 @@ $(STAMP): requirements-build.lock requirements.lock pyproject.toml
 	@touch $@
 
 test: lint typecheck ## Run all checks: formatting, lint, types, then the tests (PYTEST_ARGS=...)
+	@sh scripts/check-chromium.sh
 	@echo "== pytest"
 	@$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 

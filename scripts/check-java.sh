@@ -5,9 +5,7 @@ set -eu
 
 wanted=17
 
-say() {
-    printf '%s\n' "$@" >&2
-}
+. "${0%/*}/debian.sh"
 
 # The version as java gives it (1.8.0_452, 17.0.15, 25-ea); nothing if there is no working java.
 java_version() {
@@ -66,36 +64,17 @@ if ! command -v apt-get >/dev/null; then
     exit 1
 fi
 
-as_root=
-if [ "$(id -u)" != 0 ]; then
-    as_root='sudo'
-    if ! sudo -n true 2>/dev/null; then
-        say "Install it with:" \
-            "    sudo apt-get update && sudo apt-get install -y openjdk-$wanted-jre-headless"
-        exit 1
-    fi
+if ! may_install; then
+    say "Install it with:" \
+        "    sudo apt-get update && sudo apt-get install -y openjdk-$wanted-jre-headless"
+    exit 1
 fi
 
-# Quiet unless it fails. Through env, as sudo does not pass variables on.
-apt_get() {
-    output=$($as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@" 2>&1) || {
-        say "$output"
-        return 1
-    }
-}
-
-say "Updating the list of Debian packages"
-# Another repository's failing must not stop us: whether ours answers shows below.
-apt_get update || say "apt-get update failed; trying with the list as it is."
+update_packages
 package=openjdk-$wanted-jre-headless
 # A Debian release has only some versions of Java; its default one is new enough from 13 on.
 apt_get --simulate install "$package" 2>/dev/null || package=default-jre-headless
-say "Installing $package"
-if ! apt_get install --yes --no-install-recommends "$package"; then
-    say "That failed. See above, then try again:" \
-        "    ${as_root:+sudo }apt-get install -y $package"
-    exit 1
-fi
+install_package "$package" || exit 1
 
 if ! good_java; then
     say "$package is installed, but the java on PATH is ${version:-not there}. Choose the new one:" \

@@ -53,6 +53,7 @@ class Machine:
             f'case "$*" in\n'
             f"*{lacks}*) exit 100 ;;\n"
             f"*--simulate*) ;;\n"
+            f'*install*chromium) cp "{java}" "{self.bin}/chromium" ;;\n'
             f'*install*) cp "{java}" "{self.bin}/java" ;;\n'
             f"esac",
         )
@@ -209,6 +210,33 @@ def test_no_apt_get_is_told(machine):
     assert "Install a Java 17 runtime" in done.stderr
     machine.command("brew", "")
     assert "brew install" in machine.run("check-java.sh").stderr
+
+
+def test_a_chromium_that_is_there_is_accepted_in_silence(machine):
+    machine.command("google-chrome", "")
+    done = machine.run("check-chromium.sh", CI="true")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_root_installs_chromium(machine, ci):
+    machine.root()
+    machine.apt_get()
+    done = machine.run("check-chromium.sh", CI=ci)
+    assert done.returncode == 0, done.stderr
+    assert machine.installed() == ["chromium"]
+
+
+@pytest.mark.parametrize("lacks", ["apt-get", "root", "package"])
+def test_a_missing_chromium_fails_on_ci_and_nowhere_else(machine, lacks):
+    if lacks != "apt-get":
+        machine.apt_get(lacks="install" if lacks == "package" else "nothing")
+    if lacks != "root":
+        machine.root()
+    done = machine.run("check-chromium.sh")
+    assert done.returncode == 0
+    assert "are skipped" in done.stderr
+    assert machine.run("check-chromium.sh", CI="true").returncode == 1
 
 
 def python_stub(machine: Machine, name: str, *, new: bool = True, venv: bool = True) -> None:

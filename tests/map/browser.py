@@ -28,7 +28,7 @@ class Browser:
     """
 
     def __init__(self, profile: Path) -> None:
-        assert CHROMIUM
+        assert CHROMIUM, "there is no Chromium; scripts/check-chromium.sh says how to get it"
         read_here, write_there = os.pipe()
         read_there, write_here = os.pipe()
         # Out of the way of 3 and 4, which the child's ends become.

@@ -1,6 +1,7 @@
 """The page in a real browser: it loads, follows, replays, and shows hostile names as text."""
 
 import json
+import os
 import threading
 import time
 
@@ -12,7 +13,10 @@ from sparkswarm.observe.journal import Journal
 from ..support.runs import after_a_move, after_sharing, decided, first_plan, progress, wandering
 from .browser import CHROMIUM, Browser
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+# On CI a missing browser is an error: otherwise nobody would notice that nothing was tested.
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None and not os.environ.get("CI"), reason="there is no Chromium on this machine"
+)
 
 HOSTILE = "<img src=x onerror=\"document.body.dataset.hacked='yes'\"><script>alert(1)</script>"
 
