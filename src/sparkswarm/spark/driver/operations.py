@@ -37,7 +37,7 @@ _BARRIER = "CollectMetrics"
 
 
 _BLOCK = 1 << 20
-"""Bytes of lines that are parsed at a time."""
+"""Bytes of lines that are parsed at a time; more where a line is longer."""
 
 
 class _Bytes(FramedSerializer):
@@ -123,8 +123,8 @@ def parse_lines(lines: pa.ChunkedArray, has_details: bool, has_shapes: bool = Fa
         read_options=pa.csv.ReadOptions(
             column_names=names,
             use_threads=False,
-            # A line must fit a block, and a geometry may be long.
-            block_size=max(_BLOCK, len(content)) if has_shapes else _BLOCK,
+            # A line must fit a block, and a geometry or a list of keywords may be long.
+            block_size=max(_BLOCK, int(np.diff(offsets).max(initial=0))),
         ),
         parse_options=pa.csv.ParseOptions(newlines_in_values=True),
         convert_options=pa.csv.ConvertOptions(
