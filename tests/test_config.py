@@ -10,7 +10,7 @@ import pytest
 
 from sparkswarm.config import RENAMED_SETTINGS, SwarmConfig, settings_table
 from sparkswarm.errors import ConfigError
-from sparkswarm.geometry import Bounds
+from sparkswarm.geometry import CONTIGUOUS_US, Bounds
 
 WHOLE = {
     "round_batches": (0, None),
@@ -204,7 +204,7 @@ def test_what_is_no_switch_is_refused(name: str, value: object) -> None:
     ],
 )
 def test_another_number_of_numbers_is_refused(name: str, count: int, value: object) -> None:
-    kind = "numbers" if name == "bounds" else "whole numbers"
+    kind = 'numbers, "usa" or "world"' if name == "bounds" else "whole numbers"
     with pytest.raises(ConfigError) as error:
         make(name, value)
     assert str(error.value) == f"{name} must be {count} {kind}, got {value!r}"
@@ -226,6 +226,13 @@ def test_impossible_bounds_and_grids_are_refused(name: str, value: tuple[object,
     with pytest.raises(ConfigError) as error:
         make(name, value)
     assert f"{name} {value!r}" in str(error.value)
+
+
+def test_bounds_have_names() -> None:
+    assert make("bounds", "world").bounds == (-180, -90, 180, 90)
+    assert make("bounds", " USA").bounds == CONTIGUOUS_US.edges
+    with pytest.raises(ConfigError, match="got 'europe'"):
+        make("bounds", "europe")
 
 
 def test_whole_numbers_and_lists_will_do_for_bounds() -> None:

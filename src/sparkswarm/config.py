@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from sparkswarm.errors import ConfigError, GeometryError
-from sparkswarm.geometry import Bounds, Grid
+from sparkswarm.geometry import NAMED_BOUNDS, Bounds, Grid
 from sparkswarm.options import (
     BOOLEAN,
+    ValueKind,
     choice,
     markdown,
     number,
@@ -43,6 +44,16 @@ RENAMED_SETTINGS = {
 """Former names of settings, which are refused with the present one."""
 
 
+def _bounds(value: object) -> tuple[float, ...]:
+    if isinstance(value, str):
+        return NAMED_BOUNDS[value.strip().lower()].edges
+    edges: tuple[float, ...] = numbers(4).check(value)
+    return edges
+
+
+BOUNDS = ValueKind('4 numbers, "usa" or "world"', _bounds)
+
+
 @renamed_fields(RENAMED_SETTINGS)
 @dataclass(frozen=True, slots=True)
 class SwarmConfig:
@@ -50,7 +61,7 @@ class SwarmConfig:
 
     bounds: tuple[float, float, float, float] = option(
         (-180.0, -90.0, 180.0, 90.0),
-        numbers(4),
+        BOUNDS,
         "The space: min_x, min_y, max_x, max_y. Points outside are rejected.",
         "coordinates",
     )
@@ -186,7 +197,7 @@ class SwarmConfig:
 
     def __post_init__(self) -> None:
         for name, setting in options_of(type(self)).items():
-            setting.check(getattr(self, name))
+            object.__setattr__(self, name, setting.check(getattr(self, name)))
         try:
             self.make_grid()
         except GeometryError as error:

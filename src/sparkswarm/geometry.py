@@ -70,6 +70,16 @@ class Bounds:
         return self.max_y - self.min_y
 
 
+WORLD = Bounds(-180, -90, 180, 90)
+"""All longitudes and latitudes, in degrees."""
+
+CONTIGUOUS_US = Bounds(-125, 24, -66, 50)
+"""The United States without Alaska and Hawaii, in degrees; a little of Canada and Mexico too."""
+
+NAMED_BOUNDS = {"usa": CONTIGUOUS_US, "us": CONTIGUOUS_US, "world": WORLD}
+"""Bounds that can be given by a word."""
+
+
 class Box(NamedTuple):
     """A rectangle of space, such as the range of a query; edges included."""
 

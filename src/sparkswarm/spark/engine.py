@@ -14,12 +14,19 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sparkswarm.apps.application import Application
 from sparkswarm.apps.events.settings import Events
-from sparkswarm.config import SwarmConfig
+from sparkswarm.config import RENAMED_SETTINGS, SwarmConfig
 from sparkswarm.errors import ConfigError
 from sparkswarm.observe.journal import IN_CHECKPOINT, Journal
 from sparkswarm.observe.progress import Observer
+from sparkswarm.options import options_of, suggestion
 from sparkswarm.policies import History
 from sparkswarm.spark.columns import PointColumns, QueryColumns
+from sparkswarm.spark.driver.choices import (
+    CHOSEN,
+    OutsideWatch,
+    choose_settings,
+    temporary_checkpoint,
+)
 from sparkswarm.spark.driver.layout import (
     ResultShape,
     StreamLayout,
@@ -47,7 +54,9 @@ class Swarm:
     spark
         A Spark session; :func:`sparkswarm.session` makes one with suitable settings.
     config
-        The settings.
+        The settings. Without it, ``bounds``, ``grid`` and ``executors`` that are not given by
+        keyword are chosen when a run starts: from its first rows, the number of its queries, and
+        Spark's cores.
     application
         What decides which points in a query's rectangle match it; without one, all do.
     window
@@ -56,6 +65,9 @@ class Swarm:
         By default they are not.
     events
         Which :class:`~sparkswarm.Events` of points' ids and queries are told. By default none.
+    settings
+        Settings by keyword, as :class:`~sparkswarm.SwarmConfig` takes them; they take precedence
+        over those of ``config``. ``bounds`` may be a word: ``"usa"``, ``"world"``.
     """
 
     def __init__(
@@ -65,14 +77,21 @@ class Swarm:
         application: Application | None = None,
         window: Window | None = None,
         events: Events | None = None,
+        **settings: Any,
     ) -> None:
+        if unknown := settings.keys() - options_of(SwarmConfig).keys() - RENAMED_SETTINGS.keys():
+            name = min(unknown)
+            raise ConfigError(
+                f"Swarm has no setting {name}{suggestion(name, options_of(SwarmConfig))}"
+            )
         if window is not None and not isinstance(window, Window):
             kinds = ", ".join(kind.__name__ for kind in WINDOWS.values())
             raise ConfigError(f"window must be one of {kinds}; got {window!r}")
         if events is not None and not isinstance(events, Events):
             raise ConfigError(f"events must be Events(...), got {events!r}")
         self.spark = spark
-        self.config = config or SwarmConfig()
+        self.config = replace(config, **settings) if config else SwarmConfig(**settings)
+        self._missing = frozenset() if config else frozenset(CHOSEN) - settings.keys()
         self.application = application
         self.window = window
         self.events = events
@@ -87,7 +106,7 @@ class Swarm:
         summaries: Sink | str | None = None,
         answers: Sink | str | None = None,
         events: Sink | str | None = None,
-        checkpoint: str,
+        checkpoint: str | None = None,
         preload: DataFrame | None = None,
         point_columns: PointColumns | None = None,
         query_columns: QueryColumns | None = None,
@@ -120,7 +139,8 @@ class Swarm:
             Where events go: who entered, left or stayed in which query.
         checkpoint
             A folder for the state of the run, local or on a filesystem that both Spark
-            and pyarrow support; on a cluster all machines must see it.
+            and pyarrow support; on a cluster all machines must see it. Without one, a temporary
+            folder, which ends with Python.
         preload
             A static DataFrame of queries to register before the first batch. It is not read
             when a run continues.
@@ -167,12 +187,17 @@ class Swarm:
             self.events,
         )
         sinks = _sinks(layout, sink, summaries, answers, events)
+        if checkpoint is None:
+            checkpoint = temporary_checkpoint(self.spark)
         files = Files(_folder(checkpoint, "swarm"))
-        past = self._history(history, point_columns, query_columns)
-        run = RunLoop(self.spark, self.config, files, layout, past)
-        run.observers += observers
+        config = choose_settings(
+            self.config, self._missing, files, stream, layout, preload, query_columns
+        )
+        past = self._history(history, point_columns, query_columns, config)
+        run = RunLoop(self.spark, config, files, layout, past)
+        run.observers += [OutsideWatch(config), *observers]
         if (folder := local_path(checkpoint)) is not None:
-            run.observers.append(Journal(folder / IN_CHECKPOINT, self.config.policy))
+            run.observers.append(Journal(folder / IN_CHECKPOINT, config.policy))
         run.open(preload, query_columns, quarantine)
 
         def on_batch(batch: DataFrame, number: int) -> None:
@@ -192,6 +217,7 @@ class Swarm:
         history: tuple[DataFrame, DataFrame] | None,
         points: PointColumns,
         queries: QueryColumns,
+        config: SwarmConfig,
     ) -> History | None:
         """Return a sample of the past."""
         if history is None:
@@ -201,9 +227,7 @@ class Swarm:
         past = _sample(select_points(history[0], points).select(X, Y), HISTORY_POINTS)
         boxes = select_operations(history[1], queries, register_all=True)
         known = _sample(boxes.select(*EDGES), HISTORY_QUERIES)
-        cells = self.config.make_grid().place_queries(
-            *(known.column(edge).to_numpy() for edge in EDGES)
-        )
+        cells = config.make_grid().place_queries(*(known.column(edge).to_numpy() for edge in EDGES))
         return History(past.column(X).to_numpy(), past.column(Y).to_numpy(), cells)
 
 

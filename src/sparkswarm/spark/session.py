@@ -174,6 +174,11 @@ def check_session(spark: SparkSession) -> list[Finding]:
     return findings
 
 
+def is_local(spark: SparkSession) -> bool:
+    """Return whether Spark runs on this machine alone."""
+    return str(spark.sparkContext.master).startswith("local")
+
+
 def executor_hosts(spark: SparkSession) -> set[str]:
     """Return the hosts of Spark's executors; in local mode, the driver's."""
     context = spark.sparkContext
@@ -253,7 +258,7 @@ def _findings(spark: SparkSession) -> list[Finding]:
     conf = context.getConf()
     findings = []
     # The location of Python on the machines of a cluster is not known here.
-    if str(context.master).startswith("local") and not _is_running_interpreter(context.pythonExec):
+    if is_local(spark) and not _is_running_interpreter(context.pythonExec):
         findings.append(
             Finding(PYTHON.name, context.pythonExec, sys.executable, PYTHON.why, PYTHON.runtime)
         )

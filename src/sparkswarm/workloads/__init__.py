@@ -5,10 +5,9 @@ from the built-in cities (:func:`cities_density`). A :class:`Hotspot` changes it
 Everything random takes a :class:`numpy.random.Generator`, so that a seed determines a run.
 """
 
+from sparkswarm.geometry import CONTIGUOUS_US, WORLD
 from sparkswarm.workloads.cities import (
     CITIES,
-    CONTIGUOUS_US,
-    WORLD,
     City,
     choose_density,
     cities_density,

@@ -13,15 +13,9 @@ import numpy as np
 
 from sparkswarm.compiled import FloatArray
 from sparkswarm.errors import WorkloadError
-from sparkswarm.geometry import Bounds, Grid
+from sparkswarm.geometry import CONTIGUOUS_US, WORLD, Bounds, Grid
 from sparkswarm.workloads import _checks
 from sparkswarm.workloads.density import Density, load_density
-
-WORLD = Bounds(-180, -90, 180, 90)
-"""All longitudes and latitudes, in degrees."""
-
-CONTIGUOUS_US = Bounds(-125, 24, -66, 50)
-"""The United States without Alaska and Hawaii, in degrees; a little of Canada and Mexico too."""
 
 
 class City(NamedTuple):

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from sparkswarm.errors import ConfigError
-from sparkswarm.geometry import Bounds
+from sparkswarm.geometry import NAMED_BOUNDS, Bounds
 from sparkswarm.options import (
     BOOLEAN,
     ValueKind,
@@ -26,9 +26,8 @@ from sparkswarm.options import (
     text_option,
     whole,
 )
-from sparkswarm.workloads import CONTIGUOUS_US, QUERY_SIDE, WORLD, Hotspot, cities_density
+from sparkswarm.workloads import QUERY_SIDE, Hotspot, cities_density
 
-NAMED_BOUNDS = {"us": CONTIGUOUS_US, "world": WORLD}
 MAX_ROWS = 10**12
 """At a row per second their microseconds still fit into 64 bits."""
 
