@@ -22,6 +22,7 @@ EXTRAS = {
     "prometheus_client": "metrics",
     "matplotlib": "plot",
     "confluent_kafka": "kafka",
+    "deltalake": "delta",
 }
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sparkswarm.observe.describe import describe
     from sparkswarm.protocol.messages import Decision
     from sparkswarm.spark.columns import PointColumns, QueryColumns
+    from sparkswarm.spark.delta_sink import DeltaSink
     from sparkswarm.spark.engine import Swarm
     from sparkswarm.spark.fences import read_fences
     from sparkswarm.spark.handle import Handle
@@ -57,6 +58,7 @@ __all__ = [
     "ConsoleSink",
     "Count",
     "Decision",
+    "DeltaSink",
     "Events",
     "GeometryError",
     "Handle",
@@ -113,6 +115,7 @@ _LAZY = {
         "observe.describe": ("describe",),
         "protocol.messages": ("Decision",),
         "spark.columns": ("PointColumns", "QueryColumns"),
+        "spark.delta_sink": ("DeltaSink",),
         "spark.engine": ("Swarm",),
         "spark.fences": ("read_fences",),
         "spark.handle": ("Handle",),

@@ -108,6 +108,7 @@ def test_a_folder_that_machines_do_not_share_is_an_error(tmp_path):
 
 def test_only_local_folders_are_written_by_tasks():
     assert ParquetSink("s3://bucket/results").task_folder is None
+    assert ParquetSink("s3://bucket/results").stage(0, "a") is None
     assert ParquetSink("/tmp/results", writer="spark").task_folder is None
     with pytest.raises(ConfigError, match="writer must be"):
         ParquetSink("/tmp/results", writer="hive")  # type: ignore[arg-type]

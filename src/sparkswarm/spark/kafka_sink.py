@@ -15,21 +15,19 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.errors import ConfigError, InputError, StoreError, missing_extra
+from sparkswarm.spark.sinks import BatchOfRun, current_run, is_written
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
 
 logger = logging.getLogger(__name__)
-
-QUERY_ID = "sql.streaming.queryId"
-"""Spark's local property with the id of a streaming query, which its checkpoint keeps."""
 
 PATIENCE_SECONDS = 300.0
 """Seconds for which a request is tried again while the broker does not answer."""
@@ -38,19 +36,12 @@ ATTEMPT_SECONDS = 15.0
 """Seconds that one attempt at a request may take."""
 
 
-class Marker(NamedTuple):
-    """The last batch that was written; ``run`` is the id of Spark's streaming query."""
-
-    run: str
-    batch: int
-
-
 @dataclass
 class _Writer:
     """The producer of this process, and the marker as it left it; none before the first batch."""
 
     producer: Producer | None = None
-    marker: Marker | None = None
+    marker: BatchOfRun | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -104,23 +95,22 @@ class KafkaSink:
 
     def __call__(self, results: DataFrame, batch_id: int) -> None:
         """Write a batch, unless it is written already."""
-        run = results.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
-        writer = self._writer
+        batch, writer = BatchOfRun(current_run(), batch_id), self._writer
         with writer.lock:
             try:
                 if writer.producer is None:
                     writer.producer, writer.marker = self._open()
-                if _is_written(writer.marker, Marker(run, batch_id), self.transactional_id):
+                if is_written(writer.marker, batch, f"under the id {self.transactional_id}"):
                     logger.info("batch %d is in %s already", batch_id, self.topic)
                     return
-                self._write(writer.producer, results, Marker(run, batch_id))
+                self._write(writer.producer, results, batch)
             except BaseException:
                 # What is open is decided by the next producer.
                 writer.producer = writer.marker = None
                 raise
-            writer.marker = Marker(run, batch_id)
+            writer.marker = batch
 
-    def _open(self) -> tuple[Producer, Marker | None]:
+    def _open(self) -> tuple[Producer, BatchOfRun | None]:
         """Return a producer, all earlier ones fenced off, and the marker that they left."""
         kafka = _confluent_kafka()
         self._create_marker_topic()
@@ -160,7 +150,7 @@ class KafkaSink:
                 "creates it with one"
             )
 
-    def _read_marker(self) -> Marker | None:
+    def _read_marker(self) -> BatchOfRun | None:
         """Return the last committed marker."""
         kafka = _confluent_kafka()
         consumer = kafka.Consumer(
@@ -186,7 +176,7 @@ class KafkaSink:
                 if error is not None and error.code() not in _transient(kafka):
                     _raise("read the marker", error)
                 if error is None:
-                    marker = Marker(**json.loads(message.value()))
+                    marker = BatchOfRun(**json.loads(message.value()))
         finally:
             consumer.close()
         raise StoreError(
@@ -199,7 +189,7 @@ class KafkaSink:
         options = {k: v for k, v in self.options.items() if k.startswith(shared)}
         return {**options, "bootstrap.servers": self.servers}
 
-    def _write(self, producer: Producer, results: DataFrame, marker: Marker) -> None:
+    def _write(self, producer: Producer, results: DataFrame, marker: BatchOfRun) -> None:
         """Write the rows of a batch and its marker in one transaction."""
         kafka = _confluent_kafka()
         if self.key is not None and self.key not in results.columns:
@@ -228,19 +218,6 @@ class KafkaSink:
                 raise
         finally:
             rows.unpersist()
-
-
-def _is_written(last: Marker | None, batch: Marker, writer: str) -> bool:
-    """Return whether a batch is written, by the marker of the last one."""
-    if last is None or last.run != batch.run or last.batch < batch.batch:
-        return False
-    if last.batch > batch.batch:
-        raise StoreError(
-            f"batch {last.batch} is written under the transactional id {writer}, and Spark runs "
-            f"batch {batch.batch} of the same run: the checkpoint is older than what was written. "
-            "Restore the newer checkpoint, or start with a new checkpoint"
-        )
-    return True
 
 
 def _produce(producer: Producer, topic: str, value: str, key: str | None) -> None:

@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from sparkswarm.errors import ConfigError, StoreError
@@ -23,6 +24,63 @@ from sparkswarm.store.files import local_path
 
 Sink = Callable[[DataFrame, int], None]
 """A function of (rows, batch id)."""
+
+
+@runtime_checkable
+class FileSink(Protocol):
+    """A sink of results that the tasks write to Parquet files themselves.
+
+    Of a batch, ``stage`` is called before the tasks run and ``publish`` after them, before the
+    commit of the batch; both may come again with the same batch and another attempt.
+    """
+
+    def __call__(self, results: DataFrame, batch_id: int) -> None:
+        """Write the rows of a batch where the tasks do not."""
+
+    def stage(self, batch_id: int, attempt: str) -> Path | None:
+        """Return a new folder for the files of an attempt at a batch; None where Spark writes."""
+
+    def publish(self, staged: Path, batch_id: int, files: Iterable[str], schema: pa.Schema) -> None:
+        """Make these files of the folder, and no others, what the batch wrote."""
+
+
+QUERY_ID = "sql.streaming.queryId"
+"""Spark's local property with the id of a streaming query, which its checkpoint keeps."""
+
+
+def current_run() -> str:
+    """Return the id of the streaming query whose batch this thread runs; empty outside of one."""
+    context = SparkContext._active_spark_context
+    return (context.getLocalProperty(QUERY_ID) if context else None) or ""
+
+
+class BatchOfRun(NamedTuple):
+    """A batch that was written; ``run`` is the id of Spark's streaming query."""
+
+    run: str
+    batch: int
+
+
+def is_written(last: BatchOfRun | None, batch: BatchOfRun, where: str) -> bool:
+    """Return whether a batch is written, by the record of the last one that is."""
+    if last is None or last.run != batch.run or last.batch < batch.batch:
+        return False
+    if last.batch > batch.batch:
+        raise StoreError(
+            f"batch {last.batch} is written {where}, and Spark runs batch {batch.batch} of the "
+            "same run: the checkpoint is older than what was written. Restore the newer "
+            "checkpoint, or start with a new checkpoint"
+        )
+    return True
+
+
+def check_files(staged: Path, files: Iterable[str], path: str) -> None:
+    """Check that the driver sees the files that the tasks wrote."""
+    if missing := [name for name in sorted(files) if not (staged / name).exists()]:
+        raise StoreError(
+            f"tasks wrote {missing[0]} to {path}, but the driver does not see it there: give a "
+            "folder that all machines share, or ParquetSink(path, writer='spark')"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +139,10 @@ class ParquetSink:
         """The local folder that tasks can write to; None where Spark must write."""
         return local_path(self.path) if self.writer == "tasks" else None
 
-    def stage(self, batch_id: int, attempt: str) -> Path:
+    def stage(self, batch_id: int, attempt: str) -> Path | None:
         """Make a folder for the files of an attempt at a batch; readers ignore its name."""
         if self.task_folder is None:
-            raise ConfigError(f"tasks do not write to {self.path}")
+            return None
         self.task_folder.mkdir(parents=True, exist_ok=True)
         for left in self.task_folder.glob(f".batch_id={batch_id}-*"):
             shutil.rmtree(left)
@@ -98,11 +156,7 @@ class ParquetSink:
         Without files, there is one without rows, so that the folder has a schema.
         """
         kept = set(files)
-        if missing := [name for name in sorted(kept) if not (staged / name).exists()]:
-            raise StoreError(
-                f"tasks wrote {missing[0]} to {self.path}, but the driver does not see it there: "
-                "give a folder that all machines share, or ParquetSink(path, writer='spark')"
-            )
+        check_files(staged, kept, self.path)
         for file in staged.iterdir():
             if file.name not in kept:
                 file.unlink()

@@ -50,7 +50,7 @@ from sparkswarm.spark.driver.batch import (
 from sparkswarm.spark.driver.layout import StreamLayout, select_operations
 from sparkswarm.spark.driver.task_times import TaskTimes
 from sparkswarm.spark.session import executor_hosts
-from sparkswarm.spark.sinks import ParquetSink, Sink, Sinks
+from sparkswarm.spark.sinks import FileSink, Sink, Sinks
 from sparkswarm.spark.task_input import ResultFiles, TaskInput
 from sparkswarm.spark.task_output import OutputKind, TaskOutput
 from sparkswarm.spark.tasks.context import batch_prefix
@@ -325,9 +325,11 @@ class RunLoop:
     def _with_result_files(self, task_input: TaskInput, sinks: Sinks | None) -> TaskInput:
         """Let the tasks write the results where the sink allows it."""
         sink = sinks.results if sinks else None
-        if not isinstance(sink, ParquetSink) or sink.task_folder is None or self.layout.stateful:
+        if not isinstance(sink, FileSink) or self.layout.stateful:
             return task_input
         staged = sink.stage(task_input.epoch.batch, task_input.attempt)
+        if staged is None:
+            return task_input
         pairs = self.layout.shape == "pairs"
         return replace(task_input, result_files=ResultFiles(folder=str(staged), pairs=pairs))
 
@@ -336,7 +338,7 @@ class RunLoop:
     ) -> None:
         """Make visible what the tasks wrote."""
         sink, to = sinks.results if sinks else None, task_input.result_files
-        if to is not None and isinstance(sink, ParquetSink):
+        if to is not None and isinstance(sink, FileSink):
             files = [name for output in outputs for name in output.result_files]
             sink.publish(Path(to.folder), task_input.epoch.batch, files, self.layout.file_schema)
 
