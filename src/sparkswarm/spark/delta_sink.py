@@ -159,8 +159,6 @@ def _commit(path: str) -> Iterator[None]:
 def _deltalake() -> Any:
     try:
         import deltalake
-        import deltalake.exceptions
-        import deltalake.transaction
     except ImportError as error:
         raise missing_extra("deltalake", "delta") from error
     return deltalake
