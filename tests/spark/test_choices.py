@@ -9,7 +9,7 @@ import pytest
 
 from sparkswarm import ConfigError, Events, Swarm, SwarmConfig
 from sparkswarm.geometry import CONTIGUOUS_US, WORLD
-from sparkswarm.spark.driver.choices import OutsideWatch, Seen, bounds_around, grid_side
+from sparkswarm.spark.driver.choices import OutsideWatch, FirstRows, bounds_around, grid_side
 
 from ..support.runs import first_plan, progress
 from .world import Batch, Operation, Point, World, matches_of
@@ -56,9 +56,9 @@ def test_a_grid_has_about_as_many_cells_as_there_are_queries(queries, side):
 
 
 def test_what_was_seen_adds_up():
-    some = Seen(3, 0, (0.0, 5.0, 1.0, 6.0)) + Seen(0, 2, (-1.0, 5.5, 0.5, 9.0))
-    assert some == Seen(3, 2, (-1.0, 5.0, 1.0, 9.0))
-    assert Seen() + some == some + Seen() == some
+    some = FirstRows(3, 0, (0.0, 5.0, 1.0, 6.0)) + FirstRows(0, 2, (-1.0, 5.5, 0.5, 9.0))
+    assert some == FirstRows(3, 2, (-1.0, 5.0, 1.0, 9.0))
+    assert FirstRows() + some == some + FirstRows() == some
 
 
 def test_many_points_outside_of_the_bounds_are_said_once(caplog):

@@ -65,17 +65,17 @@ OUTSIDE_SHARE = 0.01
 
 
 @dataclass(frozen=True)
-class Seen:
+class FirstRows:
     """What the first rows are: how many of each, and the space that they take up."""
 
     points: int = 0
     queries: int = 0
     box: tuple[float, float, float, float] | None = None
 
-    def __add__(self, other: Seen) -> Seen:
+    def __add__(self, other: FirstRows) -> FirstRows:
         boxes = np.array([one.box for one in (self, other) if one.box])
         box = (*boxes[:, :2].min(0).tolist(), *boxes[:, 2:].max(0).tolist()) if len(boxes) else None
-        return Seen(self.points + other.points, self.queries + other.queries, box)
+        return FirstRows(self.points + other.points, self.queries + other.queries, box)
 
 
 def choose_settings(
@@ -98,7 +98,7 @@ def choose_settings(
         if name in missing and fact is not None:
             chosen[name], reasons[name] = tuple(fact), "of the checkpoint"
     if {"bounds", "grid"} & set(missing) - chosen.keys():
-        seen = Seen() if preload is None else look_at_preload(preload, columns)
+        seen = FirstRows() if preload is None else look_at_preload(preload, columns)
         if "bounds" in missing or seen.queries == 0:
             seen += look_at_stream(stream, layout)
         some = f"{seen.points:,} points and {seen.queries:,} queries"
@@ -117,7 +117,7 @@ def choose_settings(
     return replace(config, **chosen)
 
 
-def look_at_preload(preload: DataFrame, columns: QueryColumns) -> Seen:
+def look_at_preload(preload: DataFrame, columns: QueryColumns) -> FirstRows:
     """Return what static queries are."""
     rows = select_operations(preload, columns, register_all=True)
     total = rows.count()
@@ -126,20 +126,20 @@ def look_at_preload(preload: DataFrame, columns: QueryColumns) -> Seen:
     return replace(_seen_queries(rows.toArrow()), queries=total)
 
 
-def look_at_stream(stream: DataFrame, layout: StreamLayout) -> Seen:
+def look_at_stream(stream: DataFrame, layout: StreamLayout) -> FirstRows:
     """Return what the first rows of a stream are; nothing where none comes in time."""
-    found: list[Seen] = []
+    found: list[FirstRows] = []
     ended = threading.Event()
 
     def look(batch: DataFrame, _: int) -> None:
         if ended.is_set():
             return
-        seen = Seen()
+        seen = FirstRows()
         if X in batch.columns:
             seen += _seen_points(batch)
         if layout.has_operations:
             table = read_operations(batch, layout.has_details, layout.has_shapes)
-            seen += _seen_queries(table) if table is not None else Seen()
+            seen += _seen_queries(table) if table is not None else FirstRows()
         if seen.box is not None:
             found.append(seen)
             ended.set()
@@ -152,7 +152,7 @@ def look_at_stream(stream: DataFrame, layout: StreamLayout) -> Seen:
         finally:
             ended.set()
             query.stop()
-    return found[0] if found else Seen()
+    return found[0] if found else FirstRows()
 
 
 def _wait_for_rows(query: StreamingQuery, ended: threading.Event) -> None:
@@ -164,14 +164,14 @@ def _wait_for_rows(query: StreamingQuery, ended: threading.Event) -> None:
         idle = idle + POLL_SECONDS if query.status["message"] == IDLE else 0.0
 
 
-def _seen_points(batch: DataFrame) -> Seen:
+def _seen_points(batch: DataFrame) -> FirstRows:
     finite = F.abs(F.col(X)) < math.inf, F.abs(F.col(Y)) < math.inf  # Spark ranks NaN above
     edges = [one(name) for one in (F.min, F.max) for name in (X, Y)]
     row = batch.where(finite[0] & finite[1]).agg(F.count(F.lit(1)), *edges).first()
-    return Seen(row[0], 0, tuple(row[1:])) if row is not None and row[0] else Seen()
+    return FirstRows(row[0], 0, tuple(row[1:])) if row is not None and row[0] else FirstRows()
 
 
-def _seen_queries(table: pa.Table) -> Seen:
+def _seen_queries(table: pa.Table) -> FirstRows:
     total = table.num_rows
     table = table.slice(0, SAMPLE)
     if GEOMETRY in table.column_names:
@@ -179,8 +179,8 @@ def _seen_queries(table: pa.Table) -> Seen:
     boxes = boxes_of(table)
     boxes = boxes[np.isfinite(boxes).all(axis=1)]
     if not len(boxes):
-        return Seen(queries=total)
-    return Seen(0, total, (*boxes[:, :2].min(0).tolist(), *boxes[:, 2:].max(0).tolist()))
+        return FirstRows(queries=total)
+    return FirstRows(0, total, (*boxes[:, :2].min(0).tolist(), *boxes[:, 2:].max(0).tolist()))
 
 
 def bounds_around(box: tuple[float, float, float, float] | None) -> tuple[float, ...]:
