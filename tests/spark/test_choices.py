@@ -9,7 +9,7 @@ import pytest
 
 from sparkswarm import ConfigError, Events, Swarm, SwarmConfig
 from sparkswarm.geometry import CONTIGUOUS_US, WORLD
-from sparkswarm.spark.driver.choices import OutsideWatch, FirstRows, bounds_around, grid_side
+from sparkswarm.spark.driver.choices import FirstRows, OutsideWatch, bounds_around, grid_side
 
 from ..support.runs import first_plan, progress
 from .world import Batch, Operation, Point, World, matches_of
