@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from sparkswarm.config import SwarmConfig
@@ -141,7 +144,7 @@ def test_what_others_collected_waits_for_the_agents_of_its_owner():
     it = controller(round_batches=3)
     file = FileRef("soft/collected", 0, 1, 2)
     mine = it.plan.owned_by(1)[0].id
-    it.observe([], Prices(), [Collected(file=file, partitions=(mine, 999))])
+    it.observe([], Prices(), [Collected(points=file, partitions=(mine, 999))])
     assert it.begin_batch().collected == {1: (file,)}
     it.end_batch([])
     assert file.name in it.soft_files, "nobody read it"
@@ -188,3 +191,61 @@ def test_units_hear_how_long_a_round_was():
     by_time = controller(clock, round_seconds=10.0)
     clock.now = 25.0
     assert by_time.begin_batch().round_length == 2.5
+
+
+def test_statistics_that_came_without_a_file_are_added_up_by_partition():
+    it = controller(round_batches=3)
+    mine, other = (it.plan.owned_by(m)[0].id for m in range(2))
+    for times in (1, 2):
+        points = {mine: np.full((16, 2), times), 999: np.zeros((1, 2))}
+        it.observe([], Prices(), [Collected(points=points, partitions=tuple(points))])
+    it.observe([], Prices(), [Collected(points={other: np.ones((16, 2))}, partitions=(other,))])
+    collected = it.begin_batch().collected
+    assert {
+        m: [{k: v.sum() for k, v in some.items()} for some in given]
+        for m, given in collected.items()
+    } == {
+        0: [{mine: 96.0}],
+        1: [{other: 32.0}],
+    }
+    it.end_batch([report(0), report(1)])
+    assert it.begin_batch().collected == {}
+
+
+def test_while_statistics_are_small_a_round_takes_place_between_two_batches():
+    it = controller(round_batches=1)
+    assert not it.begin_batch().is_light, "nobody has statistics yet"
+    here = {7: np.zeros((1, 10))}
+    it.end_batch([report(m, statistics=here) for m in range(2)])
+    assert it.continue_batch() is None, "nothing to say"
+
+    control = it.begin_batch()
+    assert control.is_light
+    it.end_batch([replace(one, statistics=here) for one in uneven(control, of_round=1)])
+    asked = it.continue_batch()
+    assert asked is not None
+    assert asked.closes_round is None
+    (request,) = asked.messages[0]
+    change = moved(it.plan.owned_by(0)[0], 0, 1, request.fresh_ids[0])
+    proposal = Proposal(0, 1, (change,), ((1, 4.0),), Reason.ABOVE_LEVEL)
+    it.end_batch([report(0, proposal, handed_over={1: here}), report(1)])
+
+    told = it.continue_batch()
+    assert told is not None
+    assert (told.changes, told.handed_over) == ((change,), {1: (here,)})
+    it.end_batch([report(0), report(1)])
+    assert it.continue_batch() is None
+    assert it.begin_batch().closes_round == 2
+
+
+def test_what_needs_files_or_queries_waits_for_tasks():
+    large = FileRef("soft/m0", 0, 1, 2)
+    for settings, statistics in (({}, large), ({"cost_model": "paper"}, {7: np.zeros((1, 10))})):
+        it = controller(round_batches=1, **settings)
+        it.begin_batch()
+        it.end_batch([report(m, statistics=statistics) for m in range(2)])
+        control = it.begin_batch()
+        assert not control.is_light
+        it.end_batch(uneven(control, of_round=1))
+        assert it.continue_batch() is None
+        assert it.begin_batch().messages

@@ -9,7 +9,7 @@ import numpy as np
 from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.store import statistics
 from sparkswarm.store.files import Files
-from sparkswarm.store.statistics import QueryChanges, open_soft
+from sparkswarm.store.statistics import QueryChanges, keep, open_soft, recall
 
 
 def test_statistics_of_partitions_come_back() -> None:
@@ -39,3 +39,23 @@ def test_a_soft_file_may_be_gone(tmp_path) -> None:
     files.delete([ref.name])
     assert open_soft(files, ref) is None
     assert open_soft(files, None) is None
+
+
+def test_small_statistics_need_no_file_and_large_ones_come_back_from_one(tmp_path) -> None:
+    files = Files(str(tmp_path))
+    names = iter(["soft/large"])
+    small, large = ({3: np.ones((lines, 10))} for lines in (100, 100_000))
+    assert keep(files, small, 2, lambda: next(names)) is small
+    assert recall(files, small) is small
+    kept = keep(files, large, 2, lambda: next(names))
+    assert kept.name == "soft/large"
+    assert np.array_equal(recall(files, kept)[3], large[3])
+    files.delete([kept.name])
+    assert recall(files, kept) is None
+    assert recall(files, None) is None
+
+
+def test_of_many_executors_each_may_keep_less(tmp_path) -> None:
+    values = {3: np.ones((5_000, 10))}
+    assert keep(Files(str(tmp_path)), values, 2, lambda: "soft/a") is values
+    assert keep(Files(str(tmp_path)), values, 200, lambda: "soft/a") is not values

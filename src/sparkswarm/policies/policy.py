@@ -20,6 +20,7 @@ from sparkswarm.protocol.messages import Decision, Message
 from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.files import FileRef, Files
+from sparkswarm.store.statistics import SoftStatistics
 
 ForcedChange = Callable[[Plan], tuple[Plan, Sequence[PlanChange]]]
 """Changes a plan by hand: returns the plan that follows and how it differs."""
@@ -84,17 +85,17 @@ class AgentContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """Statistics that a task collected of partitions that other executors own.
+    """Statistics that a task collected of partitions, whoever owns them.
 
     Attributes
     ----------
-    file
-        A soft file.
+    points
+        Points and checks, line by line.
     partitions
-        Ids of the partitions in it.
+        Ids of the partitions.
     """
 
-    file: FileRef
+    points: SoftStatistics
     partitions: tuple[int, ...]
 
 
@@ -136,15 +137,15 @@ class AgentReport:
     messages
         For the Coordinator.
     statistics
-        The file with the executor's statistics.
+        The executor's statistics.
     handed_over
-        For each executor that takes over partitions, a file with their statistics.
+        For each executor that takes over partitions, their statistics.
     """
 
     executor: int
     messages: tuple[Message, ...] = ()
-    statistics: FileRef | None = None
-    handed_over: Mapping[int, FileRef] = field(default_factory=dict)
+    statistics: SoftStatistics | None = None
+    handed_over: Mapping[int, SoftStatistics] = field(default_factory=dict)
 
 
 class Agent(Protocol):
@@ -160,6 +161,10 @@ class Control(Protocol):
     @property
     def due(self) -> bool:
         """Whether there is something that agents must do; else they may be left out."""
+
+    @property
+    def is_light(self) -> bool:
+        """Whether the driver can run the agents: all that they need is here, and small."""
 
 
 class Controller(Protocol):
@@ -187,6 +192,12 @@ class Controller(Protocol):
 
     def begin_batch(self) -> Control:
         """Return what the agents of the batch must know. Called once a batch."""
+
+    def continue_batch(self) -> Control | None:
+        """Return what agents that run at once on the driver must know after ``end_batch``.
+
+        None where they have nothing to do, or it has to wait for the next batch.
+        """
 
     def observe(
         self,

@@ -1,10 +1,10 @@
 """SWARM as a policy: the Coordinator's side on the driver, the load-balancing unit's in the tasks.
 
 ``SwarmController`` holds the Coordinator and the rounds; it runs on the driver, between batches,
-for microseconds. ``SwarmAgent`` holds the load-balancing unit of one executor for the length of a
-batch; it runs in that executor's task. What the Coordinator says travels with the task's input,
-what the units say with its output, statistics as files. No batch waits for any of it, and losing a
-file costs one less informed round, never a result.
+for microseconds. ``SwarmAgent`` holds the load-balancing unit of one executor between two batches;
+it runs where there is least to send: on the driver while statistics are small, else in a task. What
+the Coordinator says is in the agents' control, what the units say in their reports. No batch waits
+for a round, and losing a file with statistics costs one less informed round, never a result.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import ClassVar, cast
 
 import numpy as np
@@ -54,9 +55,14 @@ from sparkswarm.protocol.partition import Partition, PlanChange
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.protocol.statistics import Statistics
 from sparkswarm.protocol.unit import LoadBalancingUnit
-from sparkswarm.store import statistics as statistics_file
 from sparkswarm.store.files import FileRef, Folder
-from sparkswarm.store.statistics import QueryChanges, open_soft
+from sparkswarm.store.statistics import (
+    QueryChanges,
+    SoftStatistics,
+    keep,
+    open_soft,
+    recall,
+)
 
 CANDIDATES_DECAY = 0.8
 """Factor applied in each batch to what earlier ones told about the work of a candidate."""
@@ -79,11 +85,13 @@ class SwarmControl:
     messages
         What the Coordinator says to each executor.
     handed_over
-        Files with statistics of partitions that executors take over with ``changes``.
+        Statistics of partitions that executors take over with ``changes``.
     statistics
-        Files with the statistics of each executor.
+        The statistics of each executor.
     collected
-        Files with what other tasks collected of an executor's partitions.
+        What tasks collected of an executor's partitions.
+    is_light
+        Whether all executors have statistics, all are here, and no queries need to be read.
     """
 
     prices: Prices
@@ -91,9 +99,10 @@ class SwarmControl:
     round_length: float = 1.0
     changes: tuple[PlanChange, ...] = ()
     messages: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
-    handed_over: Mapping[int, tuple[FileRef, ...]] = field(default_factory=dict)
-    statistics: Mapping[int, FileRef] = field(default_factory=dict)
-    collected: Mapping[int, tuple[FileRef, ...]] = field(default_factory=dict)
+    handed_over: Mapping[int, tuple[SoftStatistics, ...]] = field(default_factory=dict)
+    statistics: Mapping[int, SoftStatistics] = field(default_factory=dict)
+    collected: Mapping[int, tuple[SoftStatistics, ...]] = field(default_factory=dict)
+    is_light: bool = False
 
     @property
     def due(self) -> bool:
@@ -150,9 +159,11 @@ class SwarmController:
         self._control: SwarmControl | None = None
         self._outbox: dict[int, list[Message]] = {}
         self._changes: list[PlanChange] = []
-        self._handed_over: dict[int, list[FileRef]] = {}
-        self._statistics: dict[int, FileRef] = {}
+        self._handed_over: dict[int, list[SoftStatistics]] = {}
+        self._statistics: dict[int, SoftStatistics] = {}
+        # What was collected: in files, and, added up by partition, what came without one.
         self._collected: list[Collected] = []
+        self._summed: dict[int, FloatArray] = {}
         self._work_s = self._candidates = 0.0
 
     @property
@@ -172,9 +183,9 @@ class SwarmController:
     @property
     def soft_files(self) -> frozenset[str]:
         """Names of the soft files that agents may still read."""
-        refs = [*self._statistics.values(), *(one.file for one in self._collected)]
-        refs += [ref for refs in self._handed_over.values() for ref in refs]
-        return frozenset(ref.name for ref in refs)
+        kept = [*self._statistics.values(), *(one.points for one in self._collected)]
+        kept += chain.from_iterable(self._handed_over.values())
+        return frozenset(one.name for one in kept if isinstance(one, FileRef))
 
     @property
     def plan(self) -> Plan:
@@ -205,28 +216,51 @@ class SwarmController:
         if closes:
             # The same prices for a round's costs and for what is done about them.
             self._prices = self._learnt
+        length = elapsed / configured if closes and configured else 1.0
+        return self._next_control(self.round if closes else None, length)
+
+    def continue_batch(self) -> SwarmControl | None:
+        """Return what the agents must know at once; None where there is nothing, or too much."""
+        if not (self._outbox or self._changes or self._handed_over) or not self._is_light:
+            return None
+        return self._next_control()
+
+    def _next_control(
+        self, closes_round: int | None = None, round_length: float = 1.0
+    ) -> SwarmControl:
         self._control = SwarmControl(
             prices=self._prices,
-            closes_round=self.round if closes else None,
-            round_length=elapsed / configured if closes and configured else 1.0,
+            closes_round=closes_round,
+            round_length=round_length,
             changes=tuple(self._changes),
             messages={m: tuple(messages) for m, messages in self._outbox.items()},
-            handed_over={m: tuple(refs) for m, refs in self._handed_over.items()},
+            handed_over={m: tuple(some) for m, some in self._handed_over.items()},
             statistics=dict(self._statistics),
             collected=self._collected_by_owner(),
+            is_light=self._is_light,
         )
         self._outbox, self._changes, self._handed_over = {}, [], {}
         return self._control
 
-    def _collected_by_owner(self) -> dict[int, tuple[FileRef, ...]]:
-        owners = {p.id: p.owners for p in self.plan.partitions}
-        found: dict[int, dict[FileRef, None]] = {}
+    @property
+    def _is_light(self) -> bool:
+        """Whether the agents need no file."""
+        reads_queries = make_cost_model(self._config.cost_model).needs_exact_queries
+        known = len(self._statistics) == self.plan.executors
+        return known and not reads_queries and not self.soft_files
+
+    def _collected_by_owner(self) -> dict[int, tuple[SoftStatistics, ...]]:
+        # Of a shared partition, the first owner counts what others collected.
+        owner = {p.id: p.owners[0] for p in self.plan.partitions if p.owners}
+        here: dict[int, dict[int, FloatArray]] = {}
+        for key, points in self._summed.items():
+            if key in owner:
+                here.setdefault(owner[key], {})[key] = points
+        found: dict[int, list[SoftStatistics]] = {m: [some] for m, some in here.items()}
         for one in self._collected:
-            for partition_id in one.partitions:
-                # Of a shared partition, the first owner counts what others collected.
-                for owner in owners.get(partition_id, ())[:1]:
-                    found.setdefault(owner, {})[one.file] = None
-        return {owner: tuple(refs) for owner, refs in found.items()}
+            for m in {owner[key]: None for key in one.partitions if key in owner}:
+                found.setdefault(m, []).append(one.points)
+        return {m: tuple(some) for m, some in found.items()}
 
     def observe(
         self,
@@ -237,7 +271,13 @@ class SwarmController:
     ) -> None:
         """Take note of what the tasks of the batch did; agents hear the prices round by round."""
         self._learnt = prices
-        self._collected += collected
+        for one in collected:
+            if isinstance(one.points, FileRef):
+                self._collected.append(one)
+                continue
+            for key, points in one.points.items():
+                earlier = self._summed.get(key)
+                self._summed[key] = points if earlier is None else earlier + points
         if candidates:
             found = sum(prices.per_check * w.checks + prices.per_match * w.matches for w in work)
             self._work_s = CANDIDATES_DECAY * self._work_s + found
@@ -248,14 +288,16 @@ class SwarmController:
     def end_batch(self, reports: Sequence[AgentReport]) -> tuple[Decision, ...]:
         """Take in the reports of the batch's agents, if they ran; return what was decided."""
         if reports and self._control is not None:
-            read = {ref for refs in self._control.collected.values() for ref in refs}
-            self._collected = [one for one in self._collected if one.file not in read]
+            given = chain.from_iterable(self._control.collected.values())
+            read = {one for one in given if isinstance(one, FileRef)}
+            self._collected = [one for one in self._collected if one.points not in read]
+            self._summed = {}
         reports = sorted(reports, key=lambda report: report.executor)
         for report in reports:
             if report.statistics is not None:
                 self._statistics[report.executor] = report.statistics
-            for receiver, ref in report.handed_over.items():
-                self._handed_over.setdefault(receiver, []).append(ref)
+            for receiver, some in report.handed_over.items():
+                self._handed_over.setdefault(receiver, []).append(some)
         messages = [message for report in reports for message in report.messages]
         # Proposals answer the round before; costs open the next.
         costs = [message for message in messages if isinstance(message, CostReport)]
@@ -290,17 +332,16 @@ class SwarmController:
 
 
 class SwarmAgent:
-    """The load-balancing unit of one executor during one batch.
+    """The load-balancing unit of one executor between two batches.
 
-    Its statistics lie in a file between batches, because the task of the next batch may run
-    anywhere.
+    Its statistics are kept by the controller, because the next one may run anywhere.
     """
 
     def __init__(self, context: AgentContext) -> None:
         self._context = context
         self._control = control = cast(SwarmControl, context.control)
         executor, config = context.executor, effective(context.config)
-        statistics = self._read(control.statistics.get(executor))
+        statistics = recall(context.files, control.statistics.get(executor))
         if statistics is None:
             partitions = context.plan.owned_by(executor)
             self._unit = LoadBalancingUnit(executor, partitions, config, self._queries_of)
@@ -314,18 +355,18 @@ class SwarmAgent:
         self._unit = LoadBalancingUnit(executor, self._previous_partitions(), config, queries_of)
         self._unit.use_prices(control.prices)
         self._unit.restore(statistics)
-        for ref in control.handed_over.get(executor, ()):
-            self._take_over(ref)
+        for handed_over in control.handed_over.get(executor, ()):
+            self._take_over(handed_over)
         if control.changes:
             self._unit.handle(PlanPublished(context.plan.version, control.changes))
         self._count_query_changes()
         self._add_collected()
 
     def close(self) -> AgentReport:
-        """Answer the Coordinator, close the round where it ends, and write the statistics."""
+        """Answer the Coordinator, close the round where it ends, and keep the statistics."""
         control, executor = self._control, self._context.executor
         messages: list[Message] = []
-        handed_over: dict[int, FileRef] = {}
+        handed_over: dict[int, SoftStatistics] = {}
         for message in control.messages.get(executor, ()):
             for answer in self._unit.handle(message):
                 if isinstance(answer, Takeover):
@@ -342,7 +383,7 @@ class SwarmAgent:
             executor=executor,
             messages=tuple(messages),
             handed_over=handed_over,
-            statistics=self._write("state", self._unit.state()),
+            statistics=self._keep("state", self._unit.state()),
         )
 
     def _previous_partitions(self) -> tuple[Partition, ...]:
@@ -373,33 +414,33 @@ class SwarmAgent:
     def _add_collected(self) -> None:
         """Add what other tasks collected of this executor's partitions."""
         held = {p.id: p for p in self._unit.partitions if p.owners[0] == self._context.executor}
-        for ref in self._control.collected.get(self._context.executor, ()):
-            for partition_id, points in (self._read(ref) or {}).items():
+        for some in self._control.collected.get(self._context.executor, ()):
+            for partition_id, points in (recall(self._context.files, some) or {}).items():
                 if partition_id in held:
                     self._unit.statistics(partition_id).add_points(points)
 
-    # -- files -----------------------------------------------------------------------------
+    # -- between executors and batches -------------------------------------------------------
 
-    def _take_over(self, ref: FileRef) -> None:
-        values = self._read(ref)
+    def _take_over(self, handed_over: SoftStatistics) -> None:
         created = {p.id: p for c in self._control.changes for p in c.created}
         holdings = tuple(
             Holding(created[key], Statistics(created[key].cells, value.copy()))
-            for key, value in (values or {}).items()
+            for key, value in (recall(self._context.files, handed_over) or {}).items()
             if key in created
         )
         # The round only says how long a unit remembers them; here they are used at once.
         self._unit.handle(Takeover(-1, self._context.executor, 0, holdings))
 
-    def _hand_over(self, takeover: Takeover) -> FileRef:
+    def _hand_over(self, takeover: Takeover) -> SoftStatistics:
         values = {h.partition.id: h.statistics.values for h in takeover.holdings}
-        return self._write(f"parcel-{takeover.to}", values)
+        return self._keep(f"parcel-{takeover.to}", values)
 
-    def _write(self, name: str, values: Mapping[int, FloatArray]) -> FileRef:
-        name = self._context.file_name(Folder.SOFT, f"m{self._context.executor}-{name}")
-        return self._context.files.write(name, statistics_file.to_bytes(values), durable=False)
-
-    def _read(self, ref: FileRef | None) -> dict[int, FloatArray] | None:
-        """Return statistics from a file; None where it is gone."""
-        content = open_soft(self._context.files, ref)
-        return None if content is None else statistics_file.from_bytes(content)
+    def _keep(self, name: str, values: Mapping[int, FloatArray]) -> SoftStatistics:
+        context = self._context
+        name = f"m{context.executor}-{name}"
+        return keep(
+            context.files,
+            values,
+            context.plan.executors,
+            lambda: context.file_name(Folder.SOFT, name),
+        )

@@ -1,14 +1,14 @@
-"""Soft files: statistics between batches, and the queries that a batch changed.
+"""Statistics between batches, and the queries that a batch changed.
 
-Owns the formats of what load-balancing units leave for the next batch. Any worker may run the next
-batch's task of an executor, so statistics travel in files. The files are not durable and may be
-missing after a crash: then statistics are collected again, and results don't change. Written and
-read in tasks, once per executor and batch; each attempt writes its own files.
+Owns how that travels which load-balancing units leave for the next batch, when any process may run
+them: small statistics as they are, in the messages of tasks and driver, larger ones as soft files.
+Those are not durable and may be missing after a crash: then statistics are collected again, and
+results don't change. Each attempt writes its own files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +17,37 @@ import pyarrow as pa
 from sparkswarm.compiled import BoolArray, FloatArray, LongArray
 from sparkswarm.errors import StoreError
 from sparkswarm.geometry import QueryCells
-from sparkswarm.protocol.statistics import Statistics
 from sparkswarm.store.files import FileRef, Files
 from sparkswarm.store.formats import arrays_from_bytes, arrays_to_bytes
 
 VERSION = 1
+
+MOST_INLINE, MOST_INLINE_OF_ALL = 2**19, 2**25
+"""Bytes of statistics that travel without a file at most: of one executor, and of all together."""
+
+SoftStatistics = FileRef | Mapping[int, FloatArray]
+"""Statistics of some partitions by id, or the file that has them."""
+
+
+def keep(
+    files: Files, values: Mapping[int, FloatArray], executors: int, name: Callable[[], str]
+) -> SoftStatistics:
+    """Return statistics as they are where they are small, else write them to a file.
+
+    ``name`` makes the name of the file.
+    """
+    size = sum(some.nbytes for some in values.values())
+    if size <= min(MOST_INLINE, MOST_INLINE_OF_ALL // executors):
+        return values
+    return files.write(name(), to_bytes(values), durable=False)
+
+
+def recall(files: Files, kept: SoftStatistics | None) -> Mapping[int, FloatArray] | None:
+    """Return what was kept; None where it is gone."""
+    if not isinstance(kept, FileRef):
+        return kept
+    content = open_soft(files, kept)
+    return None if content is None else from_bytes(content)
 
 
 def to_bytes(statistics: Mapping[int, FloatArray]) -> pa.Buffer:
@@ -32,11 +58,6 @@ def to_bytes(statistics: Mapping[int, FloatArray]) -> pa.Buffer:
 def from_bytes(content: pa.Buffer) -> dict[int, FloatArray]:
     """Read what :func:`to_bytes` returned."""
     return {int(key): values for key, values in arrays_from_bytes(content, VERSION).items()}
-
-
-def points_to_bytes(statistics: Mapping[int, Statistics]) -> pa.Buffer:
-    """Return the content of a file with the points that a task collected, by partition."""
-    return to_bytes({key: one.new_points for key, one in statistics.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from sparkswarm.errors import InputError, SparkswarmError, StoreError
 from sparkswarm.observe.describe import describe
 from sparkswarm.observe.progress import Observer, Progress, Totals
 from sparkswarm.policies import (
+    AgentReport,
     Controller,
     ForcedChange,
     History,
@@ -48,6 +49,7 @@ from sparkswarm.spark.driver.batch import (
     run_batch,
 )
 from sparkswarm.spark.driver.layout import StreamLayout, select_operations
+from sparkswarm.spark.driver.rebalance import rebalance
 from sparkswarm.spark.driver.task_times import TaskTimes
 from sparkswarm.spark.session import executor_hosts
 from sparkswarm.spark.sinks import FileSink, Sink, Sinks
@@ -208,13 +210,13 @@ class RunLoop:
                 timer.mark("operations")
             else:
                 task_input = run_batch(rows, *given, self.layout, sinks, timer, direct=direct)
-            work = self._observe(self.collector.peek(number))
-            if sinks is not None:
-                self._run_agents(task_input, timer)
             outputs = self.collector.take(number)
+            work = self._observe(outputs)
             self._publish_results(task_input, outputs, sinks)
             manifest = self._commit(task_input, outputs, previous)
             timer.mark("commit")
+            if sinks is not None:
+                self._rebalance(task_input, timer)
             progress = progress_of(task_input, outputs, timer.seconds, manifest, work, self._prices)
             self._finish(progress, quarantine)
 
@@ -314,13 +316,21 @@ class RunLoop:
         self._hosts_known = (self._hosts_known + 1) % LOOK_UP_HOSTS_EVERY
         return self._one_host
 
-    def _run_agents(self, task_input: TaskInput, timer: StageTimer) -> None:
-        """Run the policy's agents, if they have something to do; else statistics wait in files."""
-        control = self._controller.begin_batch() if self._controller else None
-        if control is not None and control.due:
-            agents_input = replace(task_input, control=control)
-            Stages(agents_input, self.collector).run_agents(self.spark)
+    def _rebalance(self, task_input: TaskInput, timer: StageTimer) -> None:
+        """Let the policy learn from a batch that is durable."""
+        if self._controller is not None:
+            decisions, agents_ran = rebalance(
+                self._controller, task_input, self._run_agents, self._context.open
+            )
+            self._query_changes = [] if agents_ran else list(task_input.query_changes)
+            self._decided(decisions)
             timer.mark("agents")
+
+    def _run_agents(self, task_input: TaskInput) -> list[AgentReport]:
+        """Run the policy's agents in tasks."""
+        Stages(task_input, self.collector).run_agents(self.spark)
+        outputs = self.collector.take(task_input.epoch.batch)
+        return [output.agent for output in outputs if output.agent is not None]
 
     def _with_result_files(self, task_input: TaskInput, sinks: Sinks | None) -> TaskInput:
         """Let the tasks write the results where the sink allows it."""
@@ -399,7 +409,7 @@ class RunLoop:
     def _commit(
         self, task_input: TaskInput, outputs: Sequence[TaskOutput], previous: Commit
     ) -> Manifest:
-        """Make the batch durable, then let the policy learn from it."""
+        """Make the batch durable."""
         epoch = task_input.epoch
         latest = max([previous.max_event_time, *(output.max_event_time for output in outputs)])
         manifest = manifest_after(task_input, outputs, latest)
@@ -411,11 +421,6 @@ class RunLoop:
             watermark=epoch.watermark,
         )
         self.epochs.commit(self._last)
-        if self._controller:
-            ran = any(output.agent for output in outputs)
-            self._query_changes = [] if ran else list(task_input.query_changes)
-            reports = [output.agent for output in outputs if output.agent is not None]
-            self._decided(self._controller.end_batch(reports))
         return manifest
 
     def _decided(self, decisions: Sequence[Decision]) -> None:

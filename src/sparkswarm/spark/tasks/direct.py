@@ -2,7 +2,7 @@
 
 Runs in a task for each partition of the batch's rows, where all executors share the memory of one
 host and nothing needs the points of a partition together. Statistics of the load are collected by
-partition all the same and left in a file. A task that runs again gives the same results.
+partition all the same. A task that runs again gives the same results.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class DirectWork:
         started = time.thread_time()
         tally = self._tally
         self._quarantine.write()
-        collected = tally.write(f"t{self._number}")
+        collected = tally.collected(f"t{self._number}")
         result_files = self._results.close()
         self._busy_s += time.thread_time() - started
         return TaskOutput(

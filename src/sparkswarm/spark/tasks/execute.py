@@ -1,7 +1,7 @@
 """Execute: matches the points of an executor against the queries of their partitions.
 
 Runs in a task for each executor and batch; a sink that reads results twice runs it twice, with the
-same results. Statistics of the load are collected on the way and left in files.
+same results. Statistics of the load are collected on the way.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class ExecutorWork:
         started = time.thread_time()
         tally = self._tally
         blocks = self._blocks.close() if self._blocks else ()
-        collected = tally.write(f"m{self._executor}")
+        collected = tally.collected(f"m{self._executor}")
         result_files = self._results.close()
         self._busy_s += time.thread_time() - started
         matches = tally.matches + self._matcher.collected_pairs

@@ -1,7 +1,7 @@
 """Counts what a task matched: in all, by partition, and the statistics of partitions.
 
-Runs in the tasks that match points, whoever owns their partitions. Statistics are left in a soft
-file, which the agents of the owners read when they next run.
+Runs in the tasks that match points, whoever owns their partitions. Statistics go to the agents of
+the owners when they next run.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from sparkswarm.policies import Collected
 from sparkswarm.protocol.statistics import Statistics
-from sparkswarm.store import statistics as statistics_file
 from sparkswarm.store.files import Folder
+from sparkswarm.store.statistics import keep
 
 if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
@@ -56,11 +56,15 @@ class TaskTally:
             self._statistics[partition_id] = Statistics(cells)
         return self._statistics[partition_id]
 
-    def write(self, name: str) -> Collected | None:
-        """Write the statistics, if there are any."""
+    def collected(self, name: str) -> Collected | None:
+        """Return the statistics, if there are any; ``name`` is that of the task."""
         if not self._statistics:
             return None
-        content = statistics_file.points_to_bytes(self._statistics)
-        name = self._ctx.file_name(Folder.SOFT, f"{name}-collected")
-        ref = self._ctx.input.files.write(name, content, durable=False)
-        return Collected(file=ref, partitions=tuple(self._statistics))
+        ctx = self._ctx
+        points = keep(
+            ctx.input.files,
+            {key: one.new_points for key, one in self._statistics.items()},
+            ctx.plan.executors,
+            lambda: ctx.file_name(Folder.SOFT, f"{name}-collected"),
+        )
+        return Collected(points=points, partitions=tuple(self._statistics))
