@@ -25,6 +25,7 @@ from sparkswarm.protocol.statistics import (
     SPAN_Q_NEW,
     Axis,
     N,
+    PointCounts,
     Q,
     R,
     RoundTotals,
@@ -276,6 +277,22 @@ def test_a_point_touches_one_counter_of_its_row_and_one_of_its_column(
     changed = np.argwhere(statistics.values != before)
     assert changed.tolist() == [[row, N_NEW], [cells.rows + column, N_NEW]]
     assert statistics.values[row, N_NEW] == before[row, N_NEW] + 1
+
+
+@given(history=histories(), points=st.lists(st.tuples(*[st.integers(0, 3)] * 2), max_size=9))
+def test_points_may_be_collected_elsewhere_and_added(
+    history: History, points: list[tuple[int, int]]
+) -> None:
+    cells = history.cells
+    here, there = (live(cells, history.rounds) for _ in range(2))
+    columns = np.array([cells.col_start + c % cells.columns for c, _ in points], dtype=np.int32)
+    rows = np.array([cells.row_start + r % cells.rows for _, r in points], dtype=np.int32)
+    checks = np.arange(len(points), dtype=np.float64)
+    here.collect_points(columns, rows, checks)
+    counts = PointCounts(cells)
+    counts.collect(columns, rows, checks)
+    there.add_points(counts.values)
+    assert np.array_equal(here.values, there.values)
 
 
 def test_weights_and_checks_count_for_what_they_say() -> None:

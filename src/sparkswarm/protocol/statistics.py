@@ -66,6 +66,23 @@ class RoundTotals(NamedTuple):
     checks: float
 
 
+class PointCounts:
+    """Points and checks of one partition by row and column, for :meth:`Statistics.add_points`.
+
+    Collected where points are matched, whoever owns the partition.
+    """
+
+    __slots__ = ("cells", "values")
+
+    def __init__(self, cells: CellRect) -> None:
+        self.cells = cells
+        self.values: FloatArray = np.zeros((cells.rows + cells.columns, 2))
+
+    def collect(self, columns: IntArray, rows: IntArray, checks: FloatArray) -> None:
+        """Count points, as :meth:`Statistics.collect_points` does."""
+        _collect_points(self.values, columns, rows, checks, np.empty(0), self.cells, 0, 1)
+
+
 class Statistics:
     """The statistics of one partition (paper, "SWARM's Statistics").
 
@@ -107,7 +124,14 @@ class Statistics:
             Number of points that each entry stands for; 1 by default.
         """
         _collect_points(
-            self.values, columns, rows, _or_empty(checks), _or_empty(weights), self.cells
+            self.values,
+            columns,
+            rows,
+            _or_empty(checks),
+            _or_empty(weights),
+            self.cells,
+            N_NEW,
+            CHECKS_NEW,
         )
 
     def collect_queries(self, queries: QueryCells) -> None:
@@ -125,13 +149,8 @@ class Statistics:
         self.values[:, Q] -= gone.values[:, Q]
         self.values[:, SPAN_Q] -= gone.values[:, SPAN_Q]
 
-    @property
-    def new_points(self) -> FloatArray:
-        """Points and checks collected this round, line by line."""
-        return self.values[:, [N_NEW, CHECKS_NEW]]
-
     def add_points(self, collected: FloatArray) -> None:
-        """Add what others collected of this partition, see :attr:`new_points`."""
+        """Add what others collected of this partition, see :class:`PointCounts`."""
         self.values[:, [N_NEW, CHECKS_NEW]] += collected
 
     def stretch_round(self, factor: float) -> None:
@@ -325,17 +344,19 @@ def _collect_points(
     checks: FloatArray,
     weights: FloatArray,
     cells: CellRect,
+    points_field: int,
+    checks_field: int,
 ) -> None:
     first_column = (cells.row_stop - cells.row_start) - cells.col_start
     for i in range(len(columns)):
         row = rows[i] - cells.row_start
         column = columns[i] + first_column
         weight = weights[i] if len(weights) else 1.0
-        values[row, N_NEW] += weight
-        values[column, N_NEW] += weight
+        values[row, points_field] += weight
+        values[column, points_field] += weight
         if len(checks):
-            values[row, CHECKS_NEW] += weight * checks[i]
-            values[column, CHECKS_NEW] += weight * checks[i]
+            values[row, checks_field] += weight * checks[i]
+            values[column, checks_field] += weight * checks[i]
 
 
 @compiled

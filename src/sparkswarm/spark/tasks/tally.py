@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from sparkswarm.policies import Collected
-from sparkswarm.protocol.statistics import Statistics
+from sparkswarm.protocol.statistics import PointCounts
 from sparkswarm.store.files import Folder
 from sparkswarm.store.statistics import keep
 
@@ -32,7 +32,7 @@ class TaskTally:
         self._ctx = ctx
         self._collects = ctx.input.collect_statistics
         self._match_weight = ctx.input.match_weight
-        self._statistics: dict[int, Statistics] = {}
+        self._statistics: dict[int, PointCounts] = {}
         self.points = self.matches = self.checks = self.pieces = 0
         self.points_by_partition: Counter[int] = Counter()
 
@@ -47,13 +47,13 @@ class TaskTally:
             here = slice(part.low, part.high)
             self.points_by_partition[part.partition_id] += part.high - part.low
             if work is not None:
-                statistics = self._of(part.partition_id)
-                statistics.collect_points(lot.column[here], lot.row[here], work[here])
+                counts = self._of(part.partition_id)
+                counts.collect(lot.column[here], lot.row[here], work[here])
 
-    def _of(self, partition_id: int) -> Statistics:
+    def _of(self, partition_id: int) -> PointCounts:
         if partition_id not in self._statistics:
             cells = self._ctx.partition(partition_id).cells
-            self._statistics[partition_id] = Statistics(cells)
+            self._statistics[partition_id] = PointCounts(cells)
         return self._statistics[partition_id]
 
     def collected(self, name: str) -> Collected | None:
@@ -63,7 +63,7 @@ class TaskTally:
         ctx = self._ctx
         points = keep(
             ctx.input.files,
-            {key: one.new_points for key, one in self._statistics.items()},
+            {key: one.values for key, one in self._statistics.items()},
             ctx.plan.executors,
             lambda: ctx.file_name(Folder.SOFT, f"{name}-collected"),
         )
