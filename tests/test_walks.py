@@ -109,6 +109,9 @@ def test_a_round_goes_this_way(tmp_path: Path) -> None:
     assert controller is not None
     points = [(i, (i % 17) / 9, (i % 13) / 7) for i in range(2000)]
 
+    tasks.run_agents(controller)  # in a task, because nobody has statistics
+    tasks.commit()
+
     def batches() -> None:
         while controller.plan.version == tasks.plan.version:
             tasks.input = replace(tasks.input, collect_statistics=True)

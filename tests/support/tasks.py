@@ -16,11 +16,12 @@ from pyspark import cloudpickle
 
 from sparkswarm import Application, SwarmConfig
 from sparkswarm.apps.bound import BoundApplication
-from sparkswarm.policies import Controller, make_policy
+from sparkswarm.policies import AgentReport, Controller, make_policy
 from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.columns import INPUT_PARTITION, QUERY_IDS
 from sparkswarm.spark.driver.batch import DriverContext, manifest_after
+from sparkswarm.spark.driver.rebalance import rebalance
 from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import (
     AnswerSchema,
@@ -246,12 +247,14 @@ class Tasks:
     def run_agents(self, controller: Controller) -> None:
         """Let a policy's controller and its agents see what the batch's tasks did."""
         controller.observe([], Prices(), [o.collected for o in self.outputs if o.collected])
-        plain = self.input
-        self.input = replace(plain, control=controller.begin_batch())
-        numbers = pa.array(range(self.plan.executors), pa.int64())
-        self.run(agents_task, [pa.record_batch({"id": numbers})])
-        controller.end_batch([o.agent for o in self.outputs if o.agent])
-        self.input = plain
+        rebalance(controller, self.input, self._run_agents, self._context.open)
+
+    def _run_agents(self, task_input: TaskInput) -> list[AgentReport]:
+        """Run all agents in a task."""
+        numbers = pa.record_batch({"id": pa.array(range(self.plan.executors), pa.int64())})
+        context = BatchContext(task_input).for_task(0, 0, self.outputs.append)
+        list(agents_task(context, [numbers]))
+        return [o.agent for o in self.outputs if o.agent]
 
     def commit(self, max_event_time: int = 0, **epoch: Any) -> None:
         """End the batch: the next one has its manifest."""
