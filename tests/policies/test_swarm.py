@@ -72,6 +72,14 @@ def test_rounds_by_batches_have_so_many():
     assert closes == [None, None, 0, None, None, 1, None]
 
 
+def test_agents_run_after_the_first_batch_so_that_the_first_round_finds_statistics():
+    it = controller(round_batches=3)
+    control = it.begin_batch()
+    assert (control.due, control.closes_round) == (True, None)
+    it.end_batch([report(m, statistics={7: np.zeros((1, 10))}) for m in range(2)])
+    assert not it.begin_batch().due
+
+
 def test_a_request_goes_out_with_the_next_batch_and_its_answer_is_in_force_in_the_one_after():
     it = controller(round_batches=1)
     control = it.begin_batch()

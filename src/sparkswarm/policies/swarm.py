@@ -106,9 +106,10 @@ class SwarmControl:
 
     @property
     def due(self) -> bool:
-        """Whether a round ends, the plan changed, or an executor is told something."""
+        """Whether a round ends, the plan changed, someone is told something, or all is new."""
         ends = self.closes_round is not None
-        return ends or bool(self.messages or self.changes or self.handed_over)
+        told = bool(self.messages or self.changes or self.handed_over)
+        return ends or told or not self.statistics
 
 
 @dataclass(frozen=True, slots=True)

@@ -475,6 +475,39 @@ def test_what_is_lent_is_matched_once_and_told(tmp_path: Path) -> None:
     assert list(again) == list(tasks.route(points_table(*points))), "a retry lends the same"
 
 
+def test_a_borrower_that_dies_half_way_is_replaced_by_one_that_gives_the_same(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(match_module, "LOT_MATCHES", 500)
+    tasks = Tasks(tmp_path, executors=4)
+    tasks.apply(*random_queries(80, 5))
+    chance = random.Random(6)
+    points = [(i, chance.uniform(0, 2), chance.uniform(0, 2)) for i in range(2000)]
+    tasks.input = replace(
+        tasks.input,
+        lending=LendingPrices(per_point=1.0, per_query=0.1),
+        collect_statistics=True,
+    )
+    packages = shuffled(tasks.route(points_table(*points)), RowKind.POINTS)
+    (route,) = [o for o in tasks.outputs if o.stage == TaskStage.ROUTE]
+    borrower = route.loans[0].borrower
+
+    dying = execute_task(
+        BatchContext(tasks.input).for_task(borrower, 0, pytest.fail), packages[borrower]
+    )
+    lost = next(dying)
+    dying.close()
+
+    again = BatchContext(tasks.input).for_task(borrower, 1, tasks.outputs.append)
+    found = pa.Table.from_batches(execute_task(again, packages[borrower]))
+    assert found.num_rows > lost.num_rows
+    assert found.slice(0, lost.num_rows).equals(pa.Table.from_batches([lost]))
+    (output,) = [o for o in tasks.outputs if o.stage == TaskStage.EXECUTE]
+    lent_to_it = sum(loan.points for loan in route.loans if loan.borrower == borrower)
+    assert output.points >= lent_to_it > 0
+    assert output.collected, "what it matched for others reaches their statistics"
+
+
 def test_many_matches_come_in_lots_of_bounded_size(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(match_module, "LOT_MATCHES", 500)
     tasks = Tasks(tmp_path)
