@@ -34,3 +34,19 @@ def hash64(number: np.uint64) -> np.uint64:
     number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return number ^ (number >> np.uint64(31))
+
+
+_FNV_OFFSET = np.uint64(0xCBF29CE484222325)
+_FNV_PRIME = np.uint64(0x100000001B3)
+
+
+@compiled
+def hash_texts(bounds: LongArray, data: ByteArray) -> LongArray:
+    """Return the hash of each text, given where it begins among the bytes of all."""
+    out = np.empty(len(bounds) - 1, np.int64)
+    for i in range(len(out)):
+        value = _FNV_OFFSET
+        for j in range(bounds[i], bounds[i + 1]):
+            value = (value ^ np.uint64(data[j])) * _FNV_PRIME
+        out[i] = np.int64(hash64(value))
+    return out

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sparkswarm.apps.events.advance import Advance, FenceChanges, advance
 from sparkswarm.apps.events.objects import (
     BUCKETS,
+    BoundEvents,
     buckets_of,
     check_object_type,
     fix_schema,
@@ -35,8 +36,8 @@ class Bucket:
     """Objects of one bucket, advanced by the real code."""
 
     def __init__(self, settings: Events, kind: pa.DataType | None = None) -> None:
-        self.settings, self.kind = settings, kind or pa.string()
-        self.objects = object_schema(self.kind).empty_table()
+        self.bound = BoundEvents(settings, kind or pa.string())
+        self.objects = object_schema(self.bound).empty_table()
         self.late = self.repeated = 0
 
     def batch(
@@ -53,10 +54,10 @@ class Bucket:
         exists = np.array([(changes or {})[i] for i in ids], bool)
         done = advance(
             self.objects,
-            pa.Table.from_pylist(rows, schema=fix_schema(self.kind)),
+            pa.Table.from_pylist(rows, schema=fix_schema(self.bound)),
             FenceChanges(np.array(ids, np.int64), exists),
             clock,
-            self.settings,
+            self.bound,
         )
         self.objects = done.objects
         self.late += done.ignored.late

@@ -41,7 +41,7 @@ def table(rows: list[Any]) -> pa.Table:
         }
         for name, time, x, y, fences in rows
     ]  # fmt: skip
-    return pa.Table.from_pylist(made, schema=object_schema(pa.string()))
+    return pa.Table.from_pylist(made, schema=object_schema(EVENTS))
 
 
 @given(rows=OBJECTS, cut=st.integers(0, 12))

@@ -291,6 +291,7 @@ def test_files_are_listed_once_in_json() -> None:
         "states": {},
         "blocks": {},
         "objects": {},
+        "renumbered": {},
     }
 
 

@@ -74,14 +74,16 @@ def points_table(*points: tuple[Any, ...]) -> pa.Table:
 
 def operations_table(*rows: dict[str, Any]) -> pa.Table:
     """Return operations under the engine's names; what a row leaves out is null."""
-    types = {"op": pa.string(), "id": pa.int64(), **dict.fromkeys(EDGES, pa.float64())}
+    named = any(isinstance(row.get("id"), str) for row in rows)
+    types = {"op": pa.string(), "id": pa.string() if named else pa.int64()}
+    types |= dict.fromkeys(EDGES, pa.float64())
     types |= dict.fromkeys(("expires", "order", "since", "until"), pa.int64())
     if any("details" in row for row in rows):
         types["details"] = pa.binary()
     return pa.table({n: pa.array([row.get(n) for row in rows], t) for n, t in types.items()})
 
 
-def register(number: int, *box: float, **more: Any) -> dict[str, Any]:
+def register(number: int | str, *box: float, **more: Any) -> dict[str, Any]:
     """Return an operation that registers a rectangle."""
     return {"op": "register", "id": number, **dict(zip(EDGES, box, strict=True)), **more}
 
@@ -117,6 +119,7 @@ class Tasks:
     application: Application | None = None
     window: Window | None = None
     config: SwarmConfig | None = None
+    id_type: pa.DataType = field(default_factory=pa.int64)
     outputs: list[TaskOutput] = field(default_factory=list)
     input: TaskInput = field(init=False)
     _context: DriverContext = field(default_factory=DriverContext)
@@ -141,7 +144,12 @@ class Tasks:
             window=self.window,
             outputs=frozenset(OutputKind),
             point_columns={ID: "id", X: "x", Y: "y", TIME: "time"},
-            output_schema=OutputSchema(results=RESULTS, partial_state=stateful),
+            output_schema=OutputSchema(
+                results=RESULTS.set(1, pa.field(QUERY_IDS, pa.list_(self.id_type))),
+                id_type=self.id_type,
+                partial_state=stateful,
+            ),
+            id_type=self.id_type,
             answer_schema=ANSWERS,
         )
 
@@ -209,7 +217,8 @@ class Tasks:
         self._use_bases()
 
     def _use_bases(self) -> None:
-        outputs = {o.key: o for o in self.outputs if o.stage == TaskStage.BASES}
+        stages = (TaskStage.BASES, TaskStage.SETTLE)
+        outputs = {o.key: o for o in self.outputs if o.stage in stages}
         manifest = manifest_with_bases(self._context.open(self.input), list(outputs.values()))
         self.input = replace(self.input, epoch=replace(self.input.epoch, manifest=manifest))
 

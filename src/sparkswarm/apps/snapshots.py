@@ -24,6 +24,7 @@ from sparkswarm.geometry import Box, Grid
 from sparkswarm.index.shapes import covered, prepare_shapes
 from sparkswarm.store.blocks import MAX_TIME, MIN_TIME, Block
 from sparkswarm.store.manifest import BlockRef
+from sparkswarm.store.names import values_of_names
 from sparkswarm.store.queries import NEVER, Queries, attributes_of, boxes_of, shapes_of
 from sparkswarm.store.segments import flat_records
 
@@ -35,7 +36,7 @@ ANSWER_ROWS = 100_000
 class SnapshotQueries:
     """Snapshot queries of one kind: a row for each query and partition under its rectangle."""
 
-    ids: LongArray
+    ids: pa.Array
     """The user's ids, which need not be distinct."""
     numbers: LongArray
     """The query of each row, by a number of its own."""
@@ -59,7 +60,7 @@ class SnapshotQueries:
         since = pc.fill_null(rows.column("since"), MIN_TIME).to_numpy()
         until = pc.fill_null(rows.column("until"), MAX_TIME).to_numpy()
         return cls(
-            ids=rows.column("id").to_numpy(),
+            ids=rows.column("id").combine_chunks(),
             numbers=rows.column("number").to_numpy(),
             partitions=rows.column("partition").to_numpy(),
             boxes=boxes_of(rows),
@@ -72,7 +73,7 @@ class SnapshotQueries:
     def to_queries(self) -> Queries:
         """Return the rows as queries that never expire."""
         never = np.full(len(self.ids), NEVER)
-        return Queries(self.ids, self.boxes, never, self.attributes, self.shapes)
+        return Queries(self.numbers, self.boxes, never, self.attributes, self.shapes)
 
 
 class FoundRows(NamedTuple):
@@ -133,7 +134,7 @@ class RangeSnapshot(SnapshotKind):
 
     @staticmethod
     def _table(queries: SnapshotQueries, rows: list[LongArray], parts: list[pa.Table]) -> pa.Table:
-        ids = pa.array(queries.ids[np.concatenate(rows)])
+        ids = queries.ids.take(pa.array(np.concatenate(rows)))
         return pa.concat_tables(parts).append_column("query_id", ids)
 
 
@@ -155,7 +156,7 @@ class CountSnapshot(SnapshotKind):
         counts = np.zeros(len(first), np.int64)
         for query, _, rows in found:
             counts[position[query]] += len(rows)
-        yield pa.table({"query_id": queries.ids[first], "count": counts})
+        yield pa.table({"query_id": queries.ids.take(pa.array(first)), "count": counts})
 
 
 SNAPSHOT_KINDS: Mapping[str, SnapshotKind] = {
@@ -163,13 +164,15 @@ SNAPSHOT_KINDS: Mapping[str, SnapshotKind] = {
 }
 """The kinds of snapshot query by their operation."""
 
-ANSWER_COLUMNS = pa.schema(
-    [
-        ("query_id", pa.int64()),
-        *(column for kind in SNAPSHOT_KINDS.values() for column in kind.columns),
-    ]
-)
-"""The columns of answers before those of a point."""
+
+def answer_columns(id_type: pa.DataType) -> pa.Schema:
+    """Return the columns of answers before those of a point."""
+    return pa.schema(
+        [
+            ("query_id", id_type),
+            *(column for kind in SNAPSHOT_KINDS.values() for column in kind.columns),
+        ]
+    )
 
 
 def find(
@@ -214,11 +217,19 @@ def find(
 
 
 def answers(
-    kind: SnapshotKind, queries: SnapshotQueries, found: Iterable[FoundRows], points: pa.Schema
+    kind: SnapshotKind,
+    queries: SnapshotQueries,
+    found: Iterable[FoundRows],
+    points: pa.Schema,
+    id_type: pa.DataType,
 ) -> Iterator[pa.Table]:
-    """Yield the answers of a kind with :data:`ANSWER_COLUMNS` and ``points``, in this order."""
-    schema = pa.schema([*ANSWER_COLUMNS, *points])
+    """Yield the answers of a kind with :func:`answer_columns` and ``points``, in this order."""
+    schema = pa.schema([*answer_columns(id_type), *points])
     for table in kind.answer(queries, found, points):
+        if queries.ids.type == pa.string():
+            at = table.schema.get_field_index("query_id")
+            ids = values_of_names(table.column(at).combine_chunks(), id_type)
+            table = table.set_column(at, "query_id", ids)
         yield _with_columns(table, schema)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from sparkswarm.bench.inputs import Inputs
 from sparkswarm.geometry import Grid
 from sparkswarm.index.match import match
-from sparkswarm.spark.tasks.match import take_values
+from sparkswarm.spark.tasks.lots import take_values
 from sparkswarm.store.queries import NEVER, Queries
 from sparkswarm.store.segments import Base
 

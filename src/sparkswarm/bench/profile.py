@@ -18,7 +18,8 @@ from pyspark.sql.types import ArrayType, LongType, StructType
 from sparkswarm.bench.inputs import POINTS_SCHEMA, Inputs
 from sparkswarm.spark.columns import QUERY_IDS, PointColumns
 from sparkswarm.spark.driver.batch import OutputCollector, Stages
-from sparkswarm.spark.driver.layout import StreamLayout, select_points
+from sparkswarm.spark.driver.layout import StreamLayout
+from sparkswarm.spark.driver.selection import select_points
 from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import OutputKind

@@ -26,7 +26,7 @@ from sparkswarm.geometry import Bounds, Grid
 from sparkswarm.index import build
 from sparkswarm.index.match import match
 from sparkswarm.protocol.local import LocalSwarm
-from sparkswarm.spark.tasks.match import interleave, take_values
+from sparkswarm.spark.tasks.lots import interleave, take_values
 from sparkswarm.spark.tasks.packing import group_rows
 from sparkswarm.store.deltas import Delta, find_queries, settle_operations
 from sparkswarm.store.directory import Directory

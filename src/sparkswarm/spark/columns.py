@@ -16,6 +16,9 @@ INPUT_PARTITION = "__partition"
 QUERY_IDS, QUERY_ID = "query_ids", "query_id"
 """The columns that results add: all matches of a point, or one of a pair."""
 
+QUERY_PROPERTIES = "__properties"
+"""The column with the properties of all matches of a point, until they become columns."""
+
 BATCH_ID = "batch_id"
 """The column with the number of the batch, which sinks add."""
 
@@ -65,7 +68,7 @@ class QueryColumns:
         ``register``, ``update`` or ``unregister``; a bulk load does not need it. Where points
         are kept also ``range`` and ``count``: snapshot queries.
     id
-        A whole number.
+        A whole number, a string, or of another type that is not nested.
     min_x, min_y, max_x, max_y
         The rectangle, edges included; null for ``unregister``. Not needed with ``geometry``.
     geometry
@@ -83,6 +86,8 @@ class QueryColumns:
         that have one.
     since, until
         Optional, for snapshot queries: timestamps, both included; null is all that is kept.
+    include
+        Other columns, which come back with pairs and events, and as arrays beside ``query_ids``.
     """
 
     op: str = "op"
@@ -98,3 +103,10 @@ class QueryColumns:
     geometry: str = "geometry"
     radius: str = "radius"
     radius_m: str = "radius_m"
+    include: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.include, str):
+            raise ConfigError(
+                f"include must be a tuple of names, got {self.include!r}: write ({self.include!r},)"
+            )

@@ -31,13 +31,13 @@ from sparkswarm.spark.driver.layout import (
     ResultShape,
     StreamLayout,
     read_layout,
-    select_operations,
-    select_points,
 )
-from sparkswarm.spark.driver.run import RunLoop, spark_path
+from sparkswarm.spark.driver.run import ID_TYPE, RunLoop, spark_path
+from sparkswarm.spark.driver.selection import query_fields, select_operations, select_points
 from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.session import check_session
 from sparkswarm.spark.sinks import Sink, Sinks, make_sink
+from sparkswarm.store.epochs import Epochs
 from sparkswarm.store.files import Files, local_path
 from sparkswarm.store.queries import EDGES, X, Y
 from sparkswarm.window.windows import WINDOWS, Window
@@ -176,6 +176,9 @@ class Swarm:
             _check_trigger(trigger)
         point_columns = point_columns or PointColumns()
         query_columns = query_columns or QueryColumns()
+        known = None if checkpoint is None else self._known_ids(checkpoint)
+        details = self.application.query_columns if self.application else {}
+        fields = query_fields(queries, preload, query_columns, details, known)
         stream, layout = read_layout(
             points,
             queries,
@@ -185,6 +188,7 @@ class Swarm:
             self.application,
             self.window,
             self.events,
+            fields,
         )
         sinks = _sinks(layout, sink, summaries, answers, events)
         if checkpoint is None:
@@ -211,6 +215,12 @@ class Swarm:
         if trigger is not None:
             writer = writer.trigger(**trigger)
         return Handle(run, writer.start(), sinks)
+
+    def _known_ids(self, checkpoint: str) -> str | None:
+        """Return the type of the ids of queries in a checkpoint; None where it has numbers."""
+        files = Files(_folder(checkpoint, "swarm"))
+        found: str | None = Epochs(files, self.config.replayable_batches).run_fact(ID_TYPE)
+        return found
 
     def _history(
         self,

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import LongType, StructField, StructType
 
 from sparkswarm.apps.events.objects import BoundEvents
 from sparkswarm.apps.events.reading import (
@@ -33,8 +35,9 @@ from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import OutputKind
 from sparkswarm.spark.tasks.context import BatchContext
 from sparkswarm.spark.tasks.operations import check_operations
-from sparkswarm.store.epochs import Epoch
+from sparkswarm.store.epochs import Commit, Epoch
 from sparkswarm.store.formats import table_from_bytes
+from sparkswarm.store.names import hash_name, name_of_value
 from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import DETAILS, EDGES
 
@@ -142,7 +145,7 @@ class Handle:
             application=run.layout.application,
             window=run.layout.window,
             outputs=frozenset({OutputKind.ANSWERS}),
-            answer_schema=run.layout.answer_schema,
+            answer_schema=replace(run.layout.answer_schema, id_type=pa.int64()),
             max_event_time=commit.max_event_time,
         )
         quarantine = Quarantine(run.files, commit.batch, "ask")
@@ -154,7 +157,9 @@ class Handle:
             raise InputError(f"the query cannot be answered: {reason}")
         packed = packed_frame(run.spark, checked.snapshots, commit.plan.executors)
         stages = Stages(task_input, run.collector)
-        found = answer_frame(run.spark, packed, stages, run.layout.answers)
+        # The query has no id of the user's.
+        plain = StructType([StructField("query_id", LongType()), *run.layout.answers.fields[1:]])
+        found = answer_frame(run.spark, packed, stages, plain)
         return found.drop("query_id").toArrow()
 
     def _with_columns(self, row: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
@@ -170,7 +175,7 @@ class Handle:
         details = json.dumps(dict(columns), default=str).encode()
         return row.append_column(DETAILS, pa.array([details], pa.binary()))
 
-    def inside(self, fence: int) -> pa.Table:
+    def inside(self, fence: object) -> pa.Table:
         """Return the objects that are in a fence, as of the last commit.
 
         Needs a run with :class:`~sparkswarm.Events`, as :meth:`where` and :meth:`nearest` do. It
@@ -181,9 +186,14 @@ class Handle:
         A row for each object: ``object``, ``time``, ``x`` and ``y`` of its last point, ``since``
         when it is in the fence, and the ``seconds`` from then to its last point.
         """
+        events = self._events
+        if events.has_names:
+            name = name_of_value(fence, events.fence_type)
+            renumbered = self._committed().manifest.renumbered
+            return objects_inside(self._objects(), renumbered.get(name, hash_name(name)), events)
         if isinstance(fence, bool) or not isinstance(fence, int):
             raise InputError(f"a fence has a whole number as its id, got {fence!r}")
-        return objects_inside(self._objects(), fence, self._events)
+        return objects_inside(self._objects(), fence, events)
 
     def where(self, object: object) -> ObjectPosition | None:
         """Return where an object is and in which fences, as of the last commit.
@@ -221,12 +231,15 @@ class Handle:
             raise ConfigError("this run keeps no objects; give Swarm events")
         return events
 
-    def _objects(self, bucket: int | None = None) -> Iterator[pa.Table]:
-        """Yield what is known of the objects of a bucket, or of all buckets."""
+    def _committed(self) -> Commit:
         commit = self._run.epochs.last_commit()
         if commit is None:
             raise ConfigError("this run has not begun")
-        for number, ref in commit.manifest.objects.items():
+        return commit
+
+    def _objects(self, bucket: int | None = None) -> Iterator[pa.Table]:
+        """Yield what is known of the objects of a bucket, or of all buckets."""
+        for number, ref in self._committed().manifest.objects.items():
             if bucket is None or number == bucket:
                 yield table_from_bytes(self._run.files.mmap(ref.file), ref.offset)
 

@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
+
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.apps.events.objects import BoundEvents
 from sparkswarm.config import SwarmConfig
@@ -95,6 +97,8 @@ class TaskInput:
     fence_changes
         File with the fences that the operations of this batch changed; None where none did, or
         nothing is told of them.
+    id_type
+        Type of the ids of queries where they come back.
     """
 
     files: Files
@@ -119,6 +123,7 @@ class TaskInput:
     operations: int = 0
     query_changes: tuple[FileRef, ...] = ()
     fence_changes: FileRef | None = None
+    id_type: pa.DataType = field(default_factory=pa.int64)
     version: int = VERSION
 
 

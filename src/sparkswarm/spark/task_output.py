@@ -48,6 +48,10 @@ class OutputSchema:
         queries. None where nobody reads results.
     include
         The columns that come back, by our names.
+    id_type
+        Type of the ids of queries.
+    properties
+        Whether columns of queries come back, as the last column of results.
     partial_state
         Whether additions to the state of queries are returned, packed, among the results.
     fixes
@@ -56,6 +60,8 @@ class OutputSchema:
 
     results: pa.Schema | None = None
     include: tuple[str, ...] = ()
+    id_type: pa.DataType = field(default_factory=pa.int64)
+    properties: bool = False
     partial_state: bool = False
     fixes: bool = False
 
@@ -99,6 +105,8 @@ class AnswerSchema:
     """All columns of an answer, by the user's names."""
     columns: pa.Schema
     """The columns of a point, as blocks have them."""
+    id_type: pa.DataType = field(default_factory=pa.int64)
+    """Type of the queries' ids."""
 
 
 class TaskStage(StrEnum):
@@ -136,6 +144,8 @@ class Written:
     objects: Mapping[int, ObjectsRef | None] = field(default_factory=dict)
     """By bucket; None where no object is left."""
     bases: BaseGroup | None = None
+    renumbered: Mapping[bytes, int] = field(default_factory=dict)
+    """Names that have another number than their hash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

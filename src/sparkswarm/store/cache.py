@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from sparkswarm.compiled import ByteArray
+from sparkswarm.compiled import ByteArray, LongArray
 from sparkswarm.geometry import Grid
 from sparkswarm.index.layout import readonly
 from sparkswarm.index.shapes import PreparedShapes
 from sparkswarm.store.deltas import Delta, delta_target, positions_in
-from sparkswarm.store.directory import Directory
+from sparkswarm.store.directory import Directory, find_sorted
 from sparkswarm.store.files import FileRef, Files
 from sparkswarm.store.manifest import BaseGroup, DeltaRef, Manifest, SegmentRef
 from sparkswarm.store.prices import PriceRaster
@@ -117,6 +118,39 @@ class QueryCache:
             opened.append((first, self._open(group.directory, Directory)))
             first += len(group.bases)
         return opened
+
+    def names_of(self, numbers: LongArray, manifest: Manifest) -> pa.LargeBinaryArray:
+        """Return the names of queries, by sorted distinct numbers; null where there is none."""
+        parts: list[pa.LargeBinaryArray] = []
+        rows: list[LongArray] = []
+
+        def found(here: LongArray, base: Base, positions: npt.NDArray[Any]) -> None:
+            if len(here) and base.names is not None:
+                rows.append(here)
+                parts.append(base.names.take(pa.array(positions)))
+
+        # As where operations are applied: the newest delta counts, and bases are the oldest.
+        left = np.arange(len(numbers))
+        for ref in reversed(manifest.deltas):
+            delta = self._open(ref.file, Delta)
+            start, stop = find_sorted(numbers[left], delta.ids)
+            known = stop > start
+            positions = delta.positions[start[known]]
+            found(left[known][positions >= 0], delta.added, positions[positions >= 0])
+            left = left[~known]
+        for group in manifest.bases:
+            directory = self._open(group.directory, Directory)
+            start, stop = find_sorted(numbers[left], directory.ids)
+            here, entry = left[stop > start], start[stop > start]
+            for number in np.unique(directory.base[entry]).tolist():
+                mine = directory.base[entry] == number
+                base = self._open(group.bases[number], Base)
+                found(here[mine], base, directory.position[entry[mine]])
+        if not parts:
+            return pa.nulls(len(numbers), pa.large_binary())
+        place = np.full(len(numbers), -1)
+        place[np.concatenate(rows)] = np.arange(sum(map(len, rows)))
+        return pa.concat_arrays(parts).take(pa.array(place, mask=place < 0))
 
     def _migrated_segment(self, ref: SegmentRef, grid: Grid) -> Segment:
         if ref not in self._migrated and ref.own_delta is not None:

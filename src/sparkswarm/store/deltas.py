@@ -27,9 +27,7 @@ from sparkswarm.store.directory import Directory, find_sorted
 from sparkswarm.store.formats import Arrays, arrays_from_bytes, arrays_to_bytes
 from sparkswarm.store.manifest import Manifest
 from sparkswarm.store.queries import Op, Operations, Queries, cell_array
-from sparkswarm.store.segments import SHAPES_VERSION, Base, unexpired
-
-VERSION = 1
+from sparkswarm.store.segments import VERSIONS, Base, unexpired
 
 COMPACT_SHARE = 0.125
 """Deltas may change this share of the queries in bases before they are compacted."""
@@ -156,13 +154,12 @@ class Delta:
             "before": self.before,
             "dead": self.dead,
         }
-        version = VERSION if self.added.shapes is None else SHAPES_VERSION
-        return arrays_to_bytes({**self.added.arrays(), **arrays}, version)
+        return arrays_to_bytes({**self.added.arrays(), **arrays}, self.added.version)
 
     @classmethod
     def from_bytes(cls, content: pa.Buffer) -> Delta:
         """Read what :meth:`to_bytes` returned."""
-        arrays = arrays_from_bytes(content, VERSION, SHAPES_VERSION)
+        arrays = arrays_from_bytes(content, *VERSIONS)
         return cls(
             Base.from_arrays(arrays),
             arrays["positions"],

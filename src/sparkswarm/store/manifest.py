@@ -174,6 +174,8 @@ class Manifest:
         Recent points by partition id; partitions without points are absent.
     objects
         Objects that events are told of, by bucket; buckets without objects are absent.
+    renumbered
+        Numbers of names that have another one than their hash.
     """
 
     version: int
@@ -184,6 +186,7 @@ class Manifest:
     states: Mapping[int, tuple[StateRef, ...]] = field(default_factory=dict)
     blocks: Mapping[int, tuple[BlockRef, ...]] = field(default_factory=dict)
     objects: Mapping[int, ObjectsRef] = field(default_factory=dict)
+    renumbered: Mapping[bytes, int] = field(default_factory=dict)
 
     @classmethod
     def initial(cls, partitions: Iterable[Partition]) -> Manifest:
@@ -221,6 +224,10 @@ class Manifest:
             for segments in self.partitions.values()
             for segment in segments
         )
+
+    def with_renumbered(self, names: Mapping[bytes, int]) -> Manifest:
+        """Return the manifest with other numbers for some names."""
+        return replace(self, renumbered={**self.renumbered, **names}) if names else self
 
     def base_numbers(self) -> dict[FileRef, int]:
         """Return the numbers of the bases."""
@@ -362,6 +369,7 @@ class Manifest:
                 str(key): [number[o.file], o.offset, o.rows, o.oldest, o.until]
                 for key, o in self.objects.items()
             },
+            "renumbered": {name.hex(): number for name, number in self.renumbered.items()},
         }
 
     @classmethod
@@ -436,6 +444,10 @@ class Manifest:
                     for key, (number, offset, rows, oldest, until) in data.get(
                         "objects", {}
                     ).items()
+                },
+                {
+                    bytes.fromhex(name): operator.index(number)
+                    for name, number in data.get("renumbered", {}).items()
                 },
             )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -16,6 +16,7 @@ from sparkswarm.store.cache import QueryCache
 from sparkswarm.store.deltas import MERGE_RATIO, Delta, Settled, settle_operations
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.manifest import DeltaRef, Manifest
+from sparkswarm.store.names import number_names
 from sparkswarm.store.queries import Operations
 
 
@@ -50,6 +51,13 @@ def store_operations(
     write
         Writes a file, given its content and the number of its rows.
     """
+    names = operations.queries.names
+    if names is not None:
+        numbered = number_names(
+            names, manifest.renumbered, lambda numbers: cache.names_of(numbers, manifest)
+        )
+        manifest = manifest.with_renumbered(numbered.renumbered)
+        operations = operations.with_ids(numbered.numbers)
     opened = [one.delta for one in cache.deltas(manifest)]
     deltas = [(ref.batch, delta) for ref, delta in zip(manifest.deltas, opened, strict=True)]
     directories = cache.directories(manifest.bases)

@@ -29,6 +29,7 @@ _PLACE = re.compile(r"\s*\[.*\]$", re.DOTALL)
 """The end of a reason that is another for each row, such as the place of a self-intersection."""
 
 NULL_ID, NULL_VALUE, NULL_TIME = "null id", "null coordinate", "null time"
+LONG_ID = "id is too long"
 FUTURE_TIME = "time in the future"
 UNKNOWN_OP = "unknown operation"
 NO_WINDOW = "no points are kept for snapshot queries"

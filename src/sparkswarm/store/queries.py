@@ -12,6 +12,7 @@ import pyarrow as pa
 from sparkswarm.compiled import FloatArray, IntArray, LongArray
 from sparkswarm.geometry import Grid, QueryCells
 from sparkswarm.index.layout import NEVER as NEVER
+from sparkswarm.store.names import hash_names
 
 ID, X, Y, TIME = "__id", "__x", "__y", "__time"
 """Internal names of the columns that every point has, while its rows travel."""
@@ -36,6 +37,13 @@ SHAPE = "shape"
 DETAILS = "details"
 """The column with an application's columns of a query as JSON; absent if it has none."""
 
+NAME = "name"
+"""The column with the text of an id, beside its number in ``id``; absent where ids are whole
+numbers. Before operations are stored, ``id`` has the text."""
+
+PROPERTIES = "properties"
+"""The column with a query's columns that come back, as JSON; absent without any."""
+
 
 FIRST = -(2**63)
 """Order of operations that have none: before all others."""
@@ -47,6 +55,15 @@ class Op(IntEnum):
     REGISTER = 0
     UPDATE = 1
     UNREGISTER = 2
+
+
+Values = tuple[
+    pa.LargeBinaryArray | None,
+    pa.LargeBinaryArray | None,
+    pa.LargeBinaryArray | None,
+    pa.LargeBinaryArray | None,
+]
+"""Columns of bytes that queries may have."""
 
 
 class Queries(NamedTuple):
@@ -66,6 +83,12 @@ class Queries(NamedTuple):
     shapes
         The record of each query's shape (:mod:`sparkswarm.index.shapes`), null or empty where the
         rectangle is the shape. None where it is for all.
+    names
+        The text of each query's id (:mod:`sparkswarm.store.names`), of which ``ids`` has the
+        number. None where ids are whole numbers.
+    properties
+        The columns of each query that come back with its matches, as JSON or null. None without
+        any.
     """
 
     ids: LongArray
@@ -73,6 +96,8 @@ class Queries(NamedTuple):
     expires: LongArray
     attributes: pa.LargeBinaryArray | None = None
     shapes: pa.LargeBinaryArray | None = None
+    names: pa.LargeBinaryArray | None = None
+    properties: pa.LargeBinaryArray | None = None
 
     @classmethod
     def empty(cls) -> Queries:
@@ -84,26 +109,37 @@ class Queries(NamedTuple):
         """Return the queries of all parts in order."""
         arrays = [(part.ids, part.boxes, part.expires) for part in (cls.empty(), *parts)]
         ids, boxes, expires = map(np.concatenate, zip(*arrays, strict=True))
-        attributes = _concat_values([(len(part.ids), part.attributes) for part in parts])
-        shapes = _concat_values([(len(part.ids), part.shapes) for part in parts])
-        return cls(ids, boxes, expires, attributes, shapes)
+        columns = range(len(arrays[0]), len(cls._fields))
+        values = (_concat_values([(len(part.ids), part[i]) for part in parts]) for i in columns)
+        return cls(ids, boxes, expires, *values)
 
     def take(self, rows: npt.NDArray[Any]) -> Queries:
         """Return the chosen queries, by position or by mask."""
         chosen = np.flatnonzero(rows) if rows.dtype == bool else rows
-        attributes, shapes = (
-            None if values is None else values.take(pa.array(chosen))
-            for values in (self.attributes, self.shapes)
-        )
-        return Queries(self.ids[rows], self.boxes[rows], self.expires[rows], attributes, shapes)
+        values = take_rows(self.values, chosen)
+        return Queries(self.ids[rows], self.boxes[rows], self.expires[rows], *values)
+
+    @property
+    def values(self) -> Values:
+        """The columns of bytes: attributes, shapes, names and properties."""
+        return self.attributes, self.shapes, self.names, self.properties
 
     def rectangles(self) -> Queries:
-        """Return the same queries without the application's columns and without shapes."""
-        return self._replace(attributes=None, shapes=None)
+        """Return the same queries without their columns of bytes."""
+        return Queries(self.ids, self.boxes, self.expires)
 
     def cells(self, grid: Grid) -> QueryCells:
         """Return the cells that each query overlaps."""
         return grid.place_queries(*np.ascontiguousarray(self.boxes.T))
+
+
+def take_rows(values: Values, rows: npt.NDArray[Any]) -> Values:
+    """Return the chosen rows of columns of bytes."""
+    chosen = pa.array(rows)
+    attributes, shapes, names, properties = (
+        None if column is None else column.take(chosen) for column in values
+    )
+    return attributes, shapes, names, properties
 
 
 def _concat_values(
@@ -138,6 +174,10 @@ class Operations(NamedTuple):
     queries: Queries
     order: LongArray
 
+    def with_ids(self, ids: LongArray) -> Operations:
+        """Return the operations with other numbers of their queries."""
+        return self._replace(queries=self.queries._replace(ids=ids))
+
 
 def cell_array(cells: QueryCells) -> IntArray:
     """Return cells as an array of shape (n, 4), for files."""
@@ -154,16 +194,25 @@ def operations_from(rows: pa.Table) -> Operations:
     """Return operations as columns, in the order of the rows; ``op`` has codes."""
     expires = rows.column("expires").fill_null(NEVER).to_numpy()
     order = rows.column("order").fill_null(FIRST).to_numpy()
-    queries = Queries(
-        *(rows.column("id").to_numpy(), boxes_of(rows), expires),
-        *(attributes_of(rows), shapes_of(rows)),
-    )
+    names = None
+    if rows.schema.field("id").type == pa.string():
+        names = rows.column("id").cast(pa.large_binary()).combine_chunks()
+    ids = rows.column("id").to_numpy() if names is None else hash_names(names)
+    queries = Queries(ids, boxes_of(rows), expires, *values_of(rows))
+    if names is not None:
+        queries = queries._replace(names=names)
     return Operations(rows.column("op").to_numpy(), queries, order)
 
 
 def boxes_of(rows: pa.Table) -> FloatArray:
     """Return the rectangles of operations or snapshot queries; NaN where an edge is null."""
     return np.stack([rows.column(edge).to_numpy(zero_copy_only=False) for edge in EDGES], axis=1)
+
+
+def values_of(rows: pa.Table) -> Values:
+    """Return the columns of bytes of operations or stored queries."""
+    names, properties = _binary_column(rows, NAME), _binary_column(rows, PROPERTIES)
+    return attributes_of(rows), shapes_of(rows), names, properties
 
 
 def attributes_of(rows: pa.Table) -> pa.LargeBinaryArray | None:

@@ -28,11 +28,16 @@ from sparkswarm.index.build import build_index
 from sparkswarm.index.layout import EMPTY, RangeIndex, frozen, readonly
 from sparkswarm.index.shapes import PreparedShapes, prepare_shapes
 from sparkswarm.store.formats import arrays_from_bytes, arrays_to_bytes
-from sparkswarm.store.queries import NEVER, Queries
+from sparkswarm.store.queries import NEVER, Queries, Values, take_rows
 
 VERSION = 1
 SHAPES_VERSION = 2
 """Of files with shapes, so that a version of sparkswarm that would ignore them refuses them."""
+NAMES_VERSION = 3
+"""Of files with names, for the same reason."""
+VERSIONS = (VERSION, SHAPES_VERSION, NAMES_VERSION)
+
+_VALUE_NAMES = ("details", "shapes", "names", "properties")
 
 NONE_REMOVED: ByteArray = readonly((), np.uint8)
 
@@ -50,11 +55,15 @@ class Base:
     shapes
         The record of the shape of each query, as in :mod:`sparkswarm.index.shapes`; None where
         all are rectangles.
+    names, properties
+        As in :class:`~sparkswarm.store.queries.Queries`; without nulls.
     """
 
     index: RangeIndex
     attributes: pa.LargeBinaryArray | None = None
     shapes: pa.LargeBinaryArray | None = None
+    names: pa.LargeBinaryArray | None = None
+    properties: pa.LargeBinaryArray | None = None
 
     @classmethod
     def build(cls, queries: Queries, grid: Grid, cells: CellRect) -> Base:
@@ -65,23 +74,33 @@ class Base:
         shapes = queries.shapes
         if shapes is not None and not pc.any(pc.greater(pc.binary_length(shapes), 0)).as_py():
             shapes = None
-        if queries.attributes is None and shapes is None:
+        values = queries._replace(shapes=shapes).values
+        if all(column is None for column in values):
             return cls(index)
         # The index has an order of its own; ids are distinct.
         by_id = np.argsort(queries.ids, kind="stable")
         rows = by_id[np.searchsorted(queries.ids, index.ids, sorter=by_id)]
-        attributes, shapes = (
-            None if values is None else values.take(pa.array(rows))
-            for values in (queries.attributes, shapes)
-        )
-        return cls(index, attributes, shapes)
+        attributes, shapes, *labels = take_rows(values, rows)
+        filled = (None if column is None else pc.fill_null(column, b"") for column in labels)
+        return cls(index, attributes, shapes, *filled)
 
     @property
     def queries(self) -> Queries:
         """All queries of the file, removed ones included, in the order of the index."""
         index = self.index
         expires = index.expires if len(index.expires) else np.full(len(index.ids), NEVER)
-        return Queries(index.ids, index.boxes, expires, self.attributes, self.shapes)
+        return Queries(index.ids, index.boxes, expires, *self._values)
+
+    @property
+    def _values(self) -> Values:
+        return self.attributes, self.shapes, self.names, self.properties
+
+    @property
+    def version(self) -> int:
+        """The version of the files that it is written to."""
+        if self.names is not None:
+            return NAMES_VERSION
+        return VERSION if self.shapes is None else SHAPES_VERSION
 
     def prepare_shapes(self) -> PreparedShapes:
         """Return the shapes of the queries, ready for points; they must have some."""
@@ -107,7 +126,7 @@ class Base:
             "starts": index.starts,
             "entries": index.entries,
         }
-        for name, values in (("details", self.attributes), ("shapes", self.shapes)):
+        for name, values in zip(_VALUE_NAMES, self._values, strict=True):
             if values is not None:
                 arrays[f"starts_of_{name}"], arrays[name] = _flat_values(values)
         return arrays
@@ -116,16 +135,16 @@ class Base:
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Base:
         """Take over what :meth:`arrays` returned."""
         index = frozen(RangeIndex(*(arrays[name] for name in RangeIndex._fields)))
-        return cls(index, *(_stored_values(arrays, name) for name in ("details", "shapes")))
+        return cls(index, *(_stored_values(arrays, name) for name in _VALUE_NAMES))
 
     def to_bytes(self) -> pa.Buffer:
         """Return the content of its file."""
-        return arrays_to_bytes(self.arrays(), VERSION if self.shapes is None else SHAPES_VERSION)
+        return arrays_to_bytes(self.arrays(), self.version)
 
     @classmethod
     def from_bytes(cls, content: pa.Buffer) -> Base:
         """Read what :meth:`to_bytes` returned."""
-        return cls.from_arrays(arrays_from_bytes(content, VERSION, SHAPES_VERSION))
+        return cls.from_arrays(arrays_from_bytes(content, *VERSIONS))
 
 
 NO_BASE = Base(EMPTY)

@@ -6,6 +6,7 @@ ran again, give the same.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +16,13 @@ import pyarrow as pa
 from sparkswarm.apps.events.objects import (
     DWELT,
     FENCES,
+    NAMES,
     OBJECT,
+    PROPERTIES,
     SINCE,
     TIME,
     UNTIL,
+    BoundEvents,
     X,
     Y,
     object_schema,
@@ -38,6 +42,7 @@ from sparkswarm.apps.events.walk import (
 from sparkswarm.compiled import BoolArray, LongArray
 from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.formats import arrays_from_bytes, arrays_to_bytes
+from sparkswarm.store.names import values_of_names
 
 KINDS = pa.array([kind.name.lower() for kind in EventKind])
 REASONS = pa.array([None, *(reason.name.lower() for reason in ExitReason if reason)])
@@ -73,12 +78,12 @@ class Advance(NamedTuple):
     ignored: Ignored
 
 
-def event_schema(object_type: pa.DataType) -> pa.Schema:
-    """Return the columns of events; times in microseconds."""
+def event_schema(events: BoundEvents) -> pa.Schema:
+    """Return the columns of events; times in microseconds, properties as JSON."""
     return pa.schema(
         [
-            ("object", object_type),
-            ("fence", pa.int64()),
+            ("object", events.object_type),
+            ("fence", events.fence_type),
             ("event", pa.string()),
             ("reason", pa.string()),
             ("time", pa.timestamp("us", "UTC")),
@@ -87,12 +92,17 @@ def event_schema(object_type: pa.DataType) -> pa.Schema:
             ("x", pa.float64()),
             ("y", pa.float64()),
             ("seconds", pa.float64()),
+            *([(PROPERTIES, pa.string())] if events.properties else []),
         ]
     )
 
 
+EVENT_COLUMNS = tuple(event_schema(BoundEvents(Events(), pa.int64())).names)
+"""The columns that all events have."""
+
+
 def advance(
-    objects: pa.Table, fixes: pa.Table, changes: FenceChanges, clock: int, settings: Events
+    objects: pa.Table, fixes: pa.Table, changes: FenceChanges, clock: int, bound: BoundEvents
 ) -> Advance:
     """Advance the objects of a bucket.
 
@@ -112,6 +122,7 @@ def advance(
     encoded = names.dictionary_encode()
     code = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     known, number = objects.num_rows, len(encoded.dictionary)
+    settings = bound.settings
     rules = EventRules(
         clock=clock,
         horizon=max(MIN_TIME, clock - settings.silent_micros),
@@ -121,14 +132,28 @@ def advance(
         changed=np.ascontiguousarray(changes.ids, np.int64),
         exists=np.ascontiguousarray(changes.exists, np.bool_),
     )
+    before = _object_arrays(objects, number)
     events, after, ignored = walk(
-        _object_arrays(objects, number), _sorted_fixes(fixes, code[known:], number), rules
+        before, _sorted_fixes(fixes, code[known:], number, len(before.fence)), rules
     )
+    labels = {name: _labels(objects, fixes, name) for name in bound.labels}
     return Advance(
-        _event_table(events, encoded.dictionary),
-        _object_table(after, encoded.dictionary),
+        _event_table(events, encoded.dictionary, labels, bound),
+        _object_table(after, encoded.dictionary, labels, bound),
         Ignored(*map(int, ignored)),
     )
+
+
+def _labels(objects: pa.Table, fixes: pa.Table, name: str) -> pa.StringArray:
+    """Return the texts of all fences of objects, then of all fences of fixes."""
+    chunks = [pa.array([], pa.string())]
+    for table in (objects, fixes):
+        if name in table.column_names:
+            chunks += [chunk.flatten() for chunk in table.column(name).chunks]
+        else:
+            # Objects that were kept before the column was asked for.
+            chunks.append(pa.nulls(len(_lists(table, FENCES)[1]), pa.string()))
+    return pa.concat_arrays(chunks)
 
 
 def _object_arrays(objects: pa.Table, number: int) -> ObjectArrays:
@@ -145,11 +170,12 @@ def _object_arrays(objects: pa.Table, number: int) -> ObjectArrays:
         since=_lists(objects, SINCE)[1],
         until=_lists(objects, UNTIL)[1],
         dwelt=_lists(objects, DWELT, np.uint8)[1],
+        label=np.arange(len(fence)),
     )
 
 
-def _sorted_fixes(fixes: pa.Table, code: LongArray, number: int) -> Fixes:
-    """Return fixes by object and time, the fences of each sorted."""
+def _sorted_fixes(fixes: pa.Table, code: LongArray, number: int, first: int) -> Fixes:
+    """Return fixes by object and time, the fences of each sorted; labels count from ``first``."""
     time = _plain(fixes, TIME, np.int64)
     order = np.lexsort((time, code))
     starts = np.zeros(number + 1, np.int64)
@@ -157,7 +183,8 @@ def _sorted_fixes(fixes: pa.Table, code: LongArray, number: int) -> Fixes:
     bounds, fence = _lists(fixes, FENCES)
     until = _lists(fixes, UNTIL)[1]
     low, high = bounds[:-1][order], bounds[1:][order]
-    sort_fences(low, high, fence, until)
+    label = np.arange(first, first + len(fence))
+    sort_fences(low, high, fence, until, label)
     return Fixes(
         starts=starts,
         time=time[order],
@@ -167,6 +194,7 @@ def _sorted_fixes(fixes: pa.Table, code: LongArray, number: int) -> Fixes:
         high=high,
         fence=fence,
         until=until,
+        label=label,
     )
 
 
@@ -188,23 +216,32 @@ def _lists(
     return starts, np.concatenate([np.empty(0, kind), *values]).astype(kind, copy=False)
 
 
-def _event_table(events: EventArrays, names: pa.Array) -> pa.Table:
-    schema = event_schema(names.type)
+def _event_table(
+    events: EventArrays, names: pa.Array, labels: Mapping[str, pa.StringArray], bound: BoundEvents
+) -> pa.Table:
+    schema = event_schema(bound)
     seconds = (events.time - events.since) / 1e6
-    positions = (pa.array(p, from_pandas=True) for p in events[6:])
+    positions = (pa.array(p, from_pandas=True) for p in events[6:10])
+    texts = {name: values.take(pa.array(events.label)) for name, values in labels.items()}
+    fence = pa.array(events.fence)
+    if bound.has_names:
+        fence = values_of_names(texts[NAMES], bound.fence_type)
     columns = [
         names.take(pa.array(events.object)),
-        pa.array(events.fence),
+        fence,
         KINDS.take(pa.array(events.kind)),
         REASONS.take(pa.array(events.reason)),
         pa.array(events.time).cast(schema.field("time").type),
         *positions,
         pa.array(seconds),
+        *([texts[PROPERTIES]] if bound.properties else []),
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _object_table(after: ObjectArrays, names: pa.Array) -> pa.Table:
+def _object_table(
+    after: ObjectArrays, names: pa.Array, labels: Mapping[str, pa.StringArray], bound: BoundEvents
+) -> pa.Table:
     kept = np.flatnonzero(after.known)
     # An object that is forgotten is in no fence.
     starts = pa.array(np.append(after.starts[:-1][kept], after.starts[-1]).astype(np.int32))
@@ -215,6 +252,8 @@ def _object_table(after: ObjectArrays, names: pa.Array) -> pa.Table:
         Y: pa.array(after.y[kept]),
     }
     lists = {FENCES: after.fence, UNTIL: after.until, SINCE: after.since, DWELT: after.dwelt}
-    for name, values in lists.items():
-        columns[name] = pa.ListArray.from_arrays(starts, pa.array(values))
-    return pa.table(columns, schema=object_schema(names.type))
+    flat = {name: pa.array(values) for name, values in lists.items()}
+    flat |= {name: values.take(pa.array(after.label)) for name, values in labels.items()}
+    for name, values in flat.items():
+        columns[name] = pa.ListArray.from_arrays(starts, values)
+    return pa.table(columns).select(object_schema(bound).names).cast(object_schema(bound))

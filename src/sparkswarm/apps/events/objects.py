@@ -7,14 +7,14 @@ objects in one place is spread over all buckets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkswarm.apps.events.settings import Events
-from sparkswarm.compiled import ByteArray, IntArray, LongArray, compiled, hash64
+from sparkswarm.compiled import IntArray, LongArray, compiled, hash64, hash_texts
 from sparkswarm.errors import InputError
 
 BUCKETS = 64
@@ -24,39 +24,61 @@ OBJECT, TIME, X, Y = "object", "time", "x", "y"
 FENCES, UNTIL = "fences", "until"
 """Columns of fixes; the fences of each, and when these expire. Objects also have:"""
 SINCE, DWELT = "since", "dwelt"
+"""And where fences have them:"""
+NAMES, PROPERTIES = "names", "properties"
 
-_FNV_OFFSET = np.uint64(0xCBF29CE484222325)
-_FNV_PRIME = np.uint64(0x100000001B3)
+
+@dataclass(frozen=True)
+class BoundEvents:
+    """Events of a stream.
+
+    Attributes
+    ----------
+    settings
+        What to tell.
+    object_type, fence_type
+        Types of the ids of objects and of fences.
+    properties
+        Whether columns of fences come back.
+    """
+
+    settings: Events
+    object_type: pa.DataType
+    fence_type: pa.DataType = field(default_factory=pa.int64)
+    properties: bool = False
+
+    @property
+    def has_names(self) -> bool:
+        """Whether the ids of fences are no whole numbers."""
+        return not pa.types.is_int64(self.fence_type)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns of texts that fences have."""
+        return (*((NAMES,) if self.has_names else ()), *((PROPERTIES,) if self.properties else ()))
 
 
-def fix_schema(object_type: pa.DataType) -> pa.Schema:
+def fix_schema(events: BoundEvents) -> pa.Schema:
     """Return the columns of fixes."""
     return pa.schema(
         [
-            (OBJECT, object_type),
+            (OBJECT, events.object_type),
             (TIME, pa.int64()),
             (X, pa.float64()),
             (Y, pa.float64()),
             (FENCES, pa.list_(pa.int64())),
             (UNTIL, pa.list_(pa.int64())),
+            *((name, pa.list_(pa.string())) for name in events.labels),
         ]
     )
 
 
-def object_schema(object_type: pa.DataType) -> pa.Schema:
+def object_schema(events: BoundEvents) -> pa.Schema:
     """Return the columns of what is known of objects; the lists of a row have one length."""
-    schema = fix_schema(object_type)
+    schema = fix_schema(events)
     return schema.append(pa.field(SINCE, pa.list_(pa.int64()))).append(
         pa.field(DWELT, pa.list_(pa.uint8()))
     )
-
-
-@dataclass(frozen=True)
-class BoundEvents:
-    """Events of a stream: what to tell, and the type of the ids that name objects."""
-
-    settings: Events
-    object_type: pa.DataType
 
 
 def check_object_type(kind: pa.DataType) -> None:
@@ -81,7 +103,7 @@ def buckets_of(objects: pa.Array) -> IntArray:
     _, offsets, content = text.buffers()
     bounds = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
     data = np.frombuffer(content, np.uint8) if content and content.size else np.empty(0, np.uint8)
-    return _text_buckets(bounds, data)
+    return (hash_texts(bounds, data).view(np.uint64) % np.uint64(BUCKETS)).astype(np.int32)
 
 
 @compiled
@@ -89,15 +111,4 @@ def _number_buckets(numbers: LongArray) -> IntArray:
     out = np.empty(len(numbers), np.int32)
     for i in range(len(numbers)):
         out[i] = hash64(np.uint64(numbers[i])) % np.uint64(BUCKETS)
-    return out
-
-
-@compiled
-def _text_buckets(bounds: LongArray, data: ByteArray) -> IntArray:
-    out = np.empty(len(bounds) - 1, np.int32)
-    for i in range(len(out)):
-        value = _FNV_OFFSET
-        for j in range(bounds[i], bounds[i + 1]):
-            value = (value ^ np.uint64(data[j])) * _FNV_PRIME
-        out[i] = hash64(value) % np.uint64(BUCKETS)
     return out

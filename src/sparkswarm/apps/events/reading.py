@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from sparkswarm.apps.events.objects import (
     FENCES,
+    NAMES,
     OBJECT,
     SINCE,
     TIME,
@@ -28,6 +29,7 @@ from sparkswarm.apps.events.objects import (
     buckets_of,
 )
 from sparkswarm.errors import InputError
+from sparkswarm.store.names import values_of_names
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 _NEAREST_FIRST = [("distance", "ascending"), (TIME, "descending"), (OBJECT, "ascending")]
@@ -52,7 +54,7 @@ class ObjectPosition:
     time: datetime
     x: float
     y: float
-    fences: Mapping[int, datetime]
+    fences: Mapping[Any, datetime]
 
 
 def objects_inside(tables: Iterable[pa.Table], fence: int, events: BoundEvents) -> pa.Table:
@@ -91,8 +93,15 @@ def object_position(table: pa.Table, name: object, events: BoundEvents) -> Objec
         time=_when(row[TIME]),
         x=row[X],
         y=row[Y],
-        fences=dict(zip(row[FENCES], map(_when, row[SINCE]), strict=True)),
+        fences=dict(zip(_fence_ids(row, events), map(_when, row[SINCE]), strict=True)),
     )
+
+
+def _fence_ids(row: Mapping[str, Any], events: BoundEvents) -> list[Any]:
+    if not events.has_names:
+        return list(row[FENCES])
+    names = pa.array(row[NAMES], pa.string())
+    return list(values_of_names(names, events.fence_type).to_pylist())
 
 
 def nearest_objects(

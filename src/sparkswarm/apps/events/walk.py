@@ -60,7 +60,8 @@ class Fixes(NamedTuple):
     """Fixes, those of an object together and in the order of their times.
 
     ``starts`` has where each object's fixes start, ``low`` and ``high`` the range of each fix in
-    ``fence`` and ``until``: the fences that contain it, sorted, and when each expires.
+    ``fence``, ``until`` and ``label``: the fences that contain it, sorted, when each expires, and
+    the row with what else is known of it, which events and objects take over.
     """
 
     starts: LongArray
@@ -71,6 +72,7 @@ class Fixes(NamedTuple):
     high: LongArray
     fence: LongArray
     until: LongArray
+    label: LongArray
 
 
 class ObjectArrays(NamedTuple):
@@ -88,6 +90,7 @@ class ObjectArrays(NamedTuple):
     since: LongArray
     until: LongArray
     dwelt: ByteArray
+    label: LongArray
 
 
 class EventRules(NamedTuple):
@@ -129,6 +132,7 @@ class EventArrays(NamedTuple):
     from_y: FloatArray
     x: FloatArray
     y: FloatArray
+    label: LongArray
 
 
 class Ignored(NamedTuple):
@@ -141,7 +145,9 @@ class Ignored(NamedTuple):
 
 
 @compiled
-def sort_fences(low: LongArray, high: LongArray, fence: LongArray, until: LongArray) -> None:
+def sort_fences(
+    low: LongArray, high: LongArray, fence: LongArray, until: LongArray, label: LongArray
+) -> None:
     """Sort the fences of each fix, in place."""
     for i in range(len(low)):
         a, b = low[i], high[i]
@@ -149,16 +155,19 @@ def sort_fences(low: LongArray, high: LongArray, fence: LongArray, until: LongAr
             order = np.argsort(fence[a:b])
             fence[a:b] = fence[a:b][order]
             until[a:b] = until[a:b][order]
+            label[a:b] = label[a:b][order]
             continue
         for j in range(a + 1, b):
-            one, end = fence[j], until[j]
+            one, end, row = fence[j], until[j], label[j]
             k = j
             while k > a and fence[k - 1] > one:
                 fence[k] = fence[k - 1]
                 until[k] = until[k - 1]
+                label[k] = label[k - 1]
                 k -= 1
             fence[k] = one
             until[k] = end
+            label[k] = row
 
 
 @compiled
@@ -180,7 +189,7 @@ def _comes_first(fixes: Fixes, i: int, j: int) -> bool:
 @compiled
 def _emit(
     out: EventArrays, n: int, who: int, fence: int, kind: int, reason: int, time: int, since: int,
-    from_x: float, from_y: float, x: float, y: float,
+    from_x: float, from_y: float, x: float, y: float, label: int,
 ) -> int:  # fmt: skip
     out.object[n] = who
     out.fence[n] = fence
@@ -192,6 +201,7 @@ def _emit(
     out.from_y[n] = from_y
     out.x[n] = x
     out.y[n] = y
+    out.label[n] = label
     return n + 1
 
 
@@ -210,12 +220,14 @@ def walk(
         np.empty(most, np.int64), np.empty(most, np.int64),
         np.empty(most, np.float64), np.empty(most, np.float64),
         np.empty(most, np.float64), np.empty(most, np.float64),
+        np.empty(most, np.int64),
     )  # fmt: skip
     after = ObjectArrays(
         np.zeros(number, np.bool_), objects.time.copy(), objects.x.copy(), objects.y.copy(),
         np.zeros(number + 1, np.int64),
         np.empty(old_pairs + new_pairs, np.int64), np.empty(old_pairs + new_pairs, np.int64),
         np.empty(old_pairs + new_pairs, np.int64), np.empty(old_pairs + new_pairs, np.uint8),
+        np.empty(old_pairs + new_pairs, np.int64),
     )  # fmt: skip
     largest = 0
     for o in range(number):
@@ -225,6 +237,7 @@ def walk(
     # The fences that the object is in, and the place for those after the next fix.
     fence, since = np.empty((2, largest), np.int64), np.empty((2, largest), np.int64)
     until, dwelt = np.empty((2, largest), np.int64), np.empty((2, largest), np.uint8)
+    label = np.empty((2, largest), np.int64)
     horizon = rules.horizon
     n = late = repeated = kept = 0
     for o in range(number):
@@ -236,11 +249,12 @@ def walk(
                 reason = _REPLACED if rules.exists[at] else _REMOVED
                 n = _emit(
                     out, n, o, objects.fence[j], _EXIT, reason, time, objects.since[j],
-                    x, y, nan, nan,
+                    x, y, nan, nan, objects.label[j],
                 )  # fmt: skip
                 continue
             fence[now, size], since[now, size] = objects.fence[j], objects.since[j]
             until[now, size], dwelt[now, size] = objects.until[j], objects.dwelt[j]
+            label[now, size] = objects.label[j]
             size += 1
         seen = known
         i = fixes.starts[o]
@@ -265,7 +279,7 @@ def walk(
                 for j in range(size):
                     n = _emit(
                         out, n, o, fence[now, j], _EXIT, _SILENT, time, since[now, j],
-                        x, y, nan, nan,
+                        x, y, nan, nan, label[now, j],
                     )  # fmt: skip
                 known, size = False, 0
             from_x, from_y = (x, y) if known else (nan, nan)
@@ -283,12 +297,12 @@ def walk(
                     if expired:
                         n = _emit(
                             out, n, o, fence[now, j], _EXIT, _EXPIRED, time, since[now, j],
-                            x, y, nan, nan,
+                            x, y, nan, nan, label[now, j],
                         )  # fmt: skip
                     else:
                         n = _emit(
                             out, n, o, fence[now, j], _EXIT, _LEFT, t, since[now, j],
-                            from_x, from_y, to_x, to_y,
+                            from_x, from_y, to_x, to_y, label[now, j],
                         )  # fmt: skip
             new, j = 1 - now, 0
             for k in range(low, high):
@@ -297,16 +311,26 @@ def walk(
                     j += 1
                 fence[new, m], until[new, m] = one, fixes.until[k]
                 since[new, m], dwelt[new, m] = t, 0
+                label[new, m] = fixes.label[k]
                 if j == size or fence[now, j] != one:
-                    n = _emit(out, n, o, one, _ENTER, _NONE, t, t, from_x, from_y, to_x, to_y)
+                    n = _emit(
+                        out, n, o, one, _ENTER, _NONE, t, t,
+                        from_x, from_y, to_x, to_y, fixes.label[k],
+                    )  # fmt: skip
                     continue
                 began = since[now, j]
                 since[new, m], dwelt[new, m] = began, dwelt[now, j]
                 if rules.dwell and not dwelt[now, j] and t - began >= rules.dwell:
                     dwelt[new, m] = 1
-                    n = _emit(out, n, o, one, _DWELL, _NONE, t, began, from_x, from_y, to_x, to_y)
+                    n = _emit(
+                        out, n, o, one, _DWELL, _NONE, t, began,
+                        from_x, from_y, to_x, to_y, fixes.label[k],
+                    )  # fmt: skip
                 if rules.inside:
-                    n = _emit(out, n, o, one, _INSIDE, _NONE, t, began, from_x, from_y, to_x, to_y)
+                    n = _emit(
+                        out, n, o, one, _INSIDE, _NONE, t, began,
+                        from_x, from_y, to_x, to_y, fixes.label[k],
+                    )  # fmt: skip
             now, size = new, high - low
             known, seen, time, x, y = True, True, t, to_x, to_y
         gone = known and time < horizon
@@ -314,21 +338,24 @@ def walk(
             if gone or until[now, j] <= rules.clock:
                 reason = _SILENT if gone else _EXPIRED
                 n = _emit(
-                    out, n, o, fence[now, j], _EXIT, reason, time, since[now, j], x, y, nan, nan
-                )
+                    out, n, o, fence[now, j], _EXIT, reason, time, since[now, j],
+                    x, y, nan, nan, label[now, j],
+                )  # fmt: skip
                 continue
             after.fence[kept], after.since[kept] = fence[now, j], since[now, j]
             after.until[kept], after.dwelt[kept] = until[now, j], dwelt[now, j]
+            after.label[kept] = label[now, j]
             kept += 1
         after.known[o] = known and not gone
         after.time[o], after.x[o], after.y[o] = time, x, y
         after.starts[o + 1] = kept
     events = EventArrays(
         out.object[:n], out.fence[:n], out.kind[:n], out.reason[:n], out.time[:n], out.since[:n],
-        out.from_x[:n], out.from_y[:n], out.x[:n], out.y[:n],
+        out.from_x[:n], out.from_y[:n], out.x[:n], out.y[:n], out.label[:n],
     )  # fmt: skip
     left = ObjectArrays(
         after.known, after.time, after.x, after.y, after.starts,
         after.fence[:kept], after.since[:kept], after.until[:kept], after.dwelt[:kept],
+        after.label[:kept],
     )  # fmt: skip
     return events, left, Ignored(late, repeated)

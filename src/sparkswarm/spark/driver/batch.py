@@ -22,7 +22,6 @@ import pyarrow as pa
 from pyspark import Accumulator, AccumulatorParam, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sparkswarm.errors import ConfigError
@@ -265,7 +264,7 @@ def store_operations(
     context: DriverContext,
 ) -> tuple[TaskInput, list[PackedRows]]:
     """Store the operations of a batch; return the input after them, and snapshot queries."""
-    operations = read_operations(rows, layout.has_details, layout.has_shapes)
+    operations = read_operations(rows, layout.queries.operation_types)
     if operations is None:
         return task_input, []
     applied = apply_operations(context.open(task_input), operations)
@@ -287,7 +286,7 @@ def compact(
 def _with_bases(
     task_input: TaskInput, collector: OutputCollector, context: DriverContext
 ) -> TaskInput:
-    outputs = collector.peek(task_input.epoch.batch, TaskStage.BASES)
+    outputs = collector.peek(task_input.epoch.batch, TaskStage.BASES, TaskStage.SETTLE)
     manifest = manifest_with_bases(context.open(task_input), outputs)
     return replace(task_input, epoch=replace(task_input.epoch, manifest=manifest))
 
@@ -361,7 +360,7 @@ def deliver_all(
     first = f"{name} and "
     try:
         if stateful is not None:
-            summaries = stages.state(matched, from_arrow_schema(stateful.summary_schema))
+            summaries = stages.state(matched, layout.summary_fields)
             if sinks.summaries:
                 sinks.summaries(summaries, batch)
             stages.complete(summaries, TaskStage.STATE, executors)
@@ -370,7 +369,7 @@ def deliver_all(
         if layout.events is not None:
             told = stages.events(matched, layout.event_fields)
             if sinks.events:
-                sinks.events(told, batch)
+                sinks.events(layout.finished_events(told), batch)
             stages.complete(told, TaskStage.EVENTS, event_tasks(executors))
             timer.mark(f"{first}events")
         if results:

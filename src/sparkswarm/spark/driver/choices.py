@@ -28,8 +28,9 @@ from sparkswarm.errors import ConfigError
 from sparkswarm.geometry import WORLD, Fault
 from sparkswarm.observe.progress import Progress
 from sparkswarm.spark.columns import QueryColumns
-from sparkswarm.spark.driver.layout import StreamLayout, select_operations
+from sparkswarm.spark.driver.layout import StreamLayout
 from sparkswarm.spark.driver.operations import read_operations
+from sparkswarm.spark.driver.selection import select_operations
 from sparkswarm.spark.session import is_local
 from sparkswarm.spark.tasks.operations import with_shapes
 from sparkswarm.store.epochs import Epochs
@@ -138,7 +139,7 @@ def look_at_stream(stream: DataFrame, layout: StreamLayout) -> FirstRows:
         if X in batch.columns:
             seen += _seen_points(batch)
         if layout.has_operations:
-            table = read_operations(batch, layout.has_details, layout.has_shapes)
+            table = read_operations(batch, layout.queries.operation_types)
             seen += _seen_queries(table) if table is not None else FirstRows()
         if seen.box is not None:
             found.append(seen)

@@ -6,9 +6,8 @@ points and operations, and works out the schemas of results and answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 import pyarrow as pa
@@ -17,25 +16,19 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
     DataType,
-    DateType,
     DoubleType,
-    IntegralType,
-    LongType,
-    NumericType,
     StringType,
     StructType,
-    TimestampNTZType,
     TimestampType,
 )
 
 from sparkswarm.apps.application import Application, Stateful
 from sparkswarm.apps.bound import BoundApplication, block_column
-from sparkswarm.apps.events.advance import event_schema
+from sparkswarm.apps.events.advance import EVENT_COLUMNS, event_schema
 from sparkswarm.apps.events.objects import BoundEvents, check_object_type
 from sparkswarm.apps.events.settings import Events
-from sparkswarm.apps.snapshots import ANSWER_COLUMNS
+from sparkswarm.apps.snapshots import answer_columns
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.spark.columns import (
     BATCH_ID,
@@ -43,23 +36,24 @@ from sparkswarm.spark.columns import (
     OPERATIONS,
     QUERY_ID,
     QUERY_IDS,
+    QUERY_PROPERTIES,
     PointColumns,
     QueryColumns,
 )
+from sparkswarm.spark.driver.selection import (
+    PROPERTY_OPTIONS,
+    QueryFields,
+    application_names,
+    column_of,
+    included_names,
+    query_fields,
+    select_operations,
+    select_points,
+)
 from sparkswarm.spark.task_output import PACKED_PREFIX, AnswerSchema, OutputSchema
 from sparkswarm.spark.tasks.packing import PACKED_SCHEMA, RowKind
-from sparkswarm.store.queries import (
-    DETAILS,
-    GEOMETRY,
-    ID,
-    OPERATION_COLUMNS,
-    PLAIN_NAMES,
-    RADIUS,
-    RADIUS_METRES,
-    TIME,
-    X,
-    Y,
-)
+from sparkswarm.spark.tasks.state import named_summaries
+from sparkswarm.store.queries import ID, PLAIN_NAMES, PROPERTIES, TIME, X, Y
 from sparkswarm.window.windows import Window
 
 ResultShape = Literal["points", "pairs"]
@@ -82,9 +76,10 @@ class StreamLayout:
         ``points``, or ``pairs`` for a row for each match.
     include
         Columns of the points that come back, by our names.
-    has_operations, has_time, has_shapes
-        Whether operations are among the rows, whether points have event times, and whether
-        operations have a column of geometries.
+    has_operations, has_time
+        Whether operations are among the rows, and whether points have event times.
+    queries
+        What queries have.
     application
         What decides beyond rectangles; None where nothing does.
     window
@@ -101,7 +96,7 @@ class StreamLayout:
     include: tuple[str, ...] = ()
     has_operations: bool
     has_time: bool
-    has_shapes: bool = False
+    queries: QueryFields = field(default_factory=QueryFields)
     application: BoundApplication | None = None
     window: Window | None = None
     events: BoundEvents | None = None
@@ -114,11 +109,6 @@ class StreamLayout:
         return self.application.stateful if self.application else None
 
     @property
-    def has_details(self) -> bool:
-        """Whether the application stores columns of its own with a query."""
-        return self.application is not None and len(self.application.query_schema) > 0
-
-    @property
     def has_packed(self) -> bool:
         """Whether tasks return packed rows among the results."""
         return self.stateful is not None or self.events is not None
@@ -128,6 +118,8 @@ class StreamLayout:
         return OutputSchema(
             results=to_arrow_schema(self.results, timezone="UTC") if results else None,
             include=self.include,
+            id_type=self.queries.arrow_id_type,
+            properties=bool(self.queries.properties),
             partial_state=self.stateful is not None,
             fixes=self.events is not None,
         )
@@ -141,11 +133,20 @@ class StreamLayout:
         return fields
 
     @property
+    def summary_fields(self) -> StructType:
+        """The columns of summaries."""
+        if self.stateful is None:
+            raise ConfigError("the application keeps no state")
+        return from_arrow_schema(
+            named_summaries(self.stateful.summary_schema, self.queries.arrow_id_type)
+        )
+
+    @property
     def event_fields(self) -> StructType:
         """The columns of events."""
         if self.events is None:
             raise ConfigError("this run tells no events; give Swarm events")
-        return from_arrow_schema(event_schema(self.events.object_type))
+        return from_arrow_schema(event_schema(self.events))
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -154,7 +155,7 @@ class StreamLayout:
         if self.shape == "points":
             return schema
         schema = schema.remove(schema.get_field_index(QUERY_IDS))
-        return schema.append(pa.field(QUERY_ID, pa.int64()))
+        return schema.append(pa.field(QUERY_ID, self.queries.arrow_id_type))
 
     def finished_results(self, executed: DataFrame) -> DataFrame:
         """Return the results among the rows of the tasks, in the shape that was asked for."""
@@ -162,10 +163,41 @@ class StreamLayout:
         if self.has_packed:
             chosen = executed.where(F.col(f"{PACKED_PREFIX}kind").isNull())
             frame = chosen.select(*(column_of(chosen, name) for name in self.results.names))
+        lists = (QUERY_IDS, QUERY_PROPERTIES)
+        others = [column_of(frame, name) for name in frame.columns if name not in lists]
+        if not self.queries.properties:
+            if self.shape == "points":
+                return frame
+            return frame.select(*others, F.explode(QUERY_IDS).alias(QUERY_ID))
         if self.shape == "points":
-            return frame
-        others = [column_of(frame, name) for name in frame.columns if name != QUERY_IDS]
-        return frame.select(*others, F.explode(QUERY_IDS).alias(QUERY_ID))
+            parsed = F.transform(QUERY_PROPERTIES, self._properties_of)
+            return frame.select(
+                *others, F.col(QUERY_IDS), *_fields_of(parsed, self.queries.properties)
+            )
+        pair = F.explode(F.arrays_zip(*lists)).alias("pair")
+        pairs = frame.select(*others, pair)
+        others = [column_of(pairs, name) for name in pairs.columns[:-1]]
+        parsed = self._properties_of(F.col(f"pair.{QUERY_PROPERTIES}"))
+        return pairs.select(
+            *others,
+            F.col(f"pair.{QUERY_IDS}").alias(QUERY_ID),
+            *_fields_of(parsed, self.queries.properties),
+        )
+
+    def finished_events(self, told: DataFrame) -> DataFrame:
+        """Return events with the columns of queries that come back."""
+        if not self.queries.properties:
+            return told
+        parsed = self._properties_of(F.col(PROPERTIES))
+        others = [name for name in told.columns if name != PROPERTIES]
+        return told.select(*others, *_fields_of(parsed, self.queries.properties))
+
+    def _properties_of(self, packed: Column) -> Column:
+        return F.from_json(packed, self.queries.properties, PROPERTY_OPTIONS)
+
+
+def _fields_of(parsed: Column, properties: StructType) -> list[Column]:
+    return [parsed[one.name].alias(one.name) for one in properties]
 
 
 def packed_rows(executed: DataFrame, kind: RowKind) -> DataFrame:
@@ -184,6 +216,7 @@ def read_layout(
     application: Application | None,
     window: Window | None,
     events: Events | None = None,
+    fields: QueryFields | None = None,
 ) -> tuple[DataFrame, StreamLayout]:
     """Return one stream of points and operations, and what its rows look like."""
     if points is None and queries is None:
@@ -197,41 +230,51 @@ def read_layout(
                 + (", or give static queries as preload" if what == "queries" else "")
             )
     also = application_names(point_columns, application.point_columns if application else ())
-    details = application.query_columns if application else {}
+    known = fields or query_fields(
+        queries, None, query_columns, application.query_columns if application else {}, None
+    )
     chosen = None if points is None else select_points(points, point_columns, also)
     if chosen is not None:
         # A task's own number is another where a sink unites or coalesces results.
         chosen = chosen.withColumn(INPUT_PARTITION, F.spark_partition_id())
     operations = (
-        None if queries is None else select_operations(queries, query_columns, details=details)
+        None if queries is None else select_operations(queries, query_columns, fields=known)
     )
-    names, fields, include = {}, StructType(), included_names(point_columns)
+    names, results, include = {}, StructType(), included_names(point_columns)
     if chosen is not None:
         c = point_columns
         names = {ID: c.id, X: c.x, Y: c.y, **dict(zip(include, c.include, strict=True)), **also}
         if c.time is not None:
             names[TIME] = c.time
         for one in (chosen.schema[ID], *(chosen.schema[name] for name in include)):
-            fields.add(names[one.name], one.dataType)
-    fields.add(QUERY_IDS, ArrayType(LongType()))
+            results.add(names[one.name], one.dataType)
+    results.add(QUERY_IDS, ArrayType(known.id_type))
+    if known.properties:
+        clash = {*results.names, QUERY_ID, BATCH_ID} & set(known.properties.names)
+        if clash:
+            raise InputError(
+                f"results cannot have {', '.join(sorted(clash))} of a query beside the column of "
+                "that name that they have anyway; rename it"
+            )
+        results.add(QUERY_PROPERTIES, ArrayType(StringType()))
     answers = answer_schema = None
     if window is not None:
-        answers, answer_schema = _answer_schemas(chosen, point_columns)
+        answers, answer_schema = _answer_schemas(chosen, point_columns, known)
     layout = StreamLayout(
         point_columns=names,
-        results=fields,
+        results=results,
         shape=shape,
         include=include,
         has_operations=queries is not None,
         has_time=point_columns.time is not None,
-        has_shapes=has_shapes(queries, query_columns, details),
+        queries=known,
         application=_bound(application, chosen, also),
         window=window,
-        events=_bound_events(events, chosen, point_columns),
+        events=_bound_events(events, chosen, point_columns, known),
         answers=answers,
         answer_schema=answer_schema,
     )
-    return union_stream(chosen, operations), layout
+    return union_stream(chosen, operations, known.has_names), layout
 
 
 def _bound(
@@ -248,7 +291,7 @@ def _bound(
 
 
 def _bound_events(
-    events: Events | None, points: DataFrame | None, columns: PointColumns
+    events: Events | None, points: DataFrame | None, columns: PointColumns, queries: QueryFields
 ) -> BoundEvents | None:
     if events is None:
         return None
@@ -261,11 +304,16 @@ def _bound_events(
         )
     kind = to_arrow_type(points.schema[ID].dataType, timezone="UTC")
     check_object_type(kind)
-    return BoundEvents(events, kind)
+    clash = set(EVENT_COLUMNS) & set(queries.properties.names)
+    if clash:
+        raise InputError(
+            f"events have a column {', '.join(sorted(clash))} of their own; rename that of queries"
+        )
+    return BoundEvents(events, kind, queries.arrow_id_type, bool(queries.properties))
 
 
 def _answer_schemas(
-    points: DataFrame | None, columns: PointColumns
+    points: DataFrame | None, columns: PointColumns, queries: QueryFields
 ) -> tuple[StructType, AnswerSchema]:
     """Return the schema of answers to snapshot queries, for Spark and for tasks."""
     if points is None:
@@ -277,7 +325,8 @@ def _answer_schemas(
         columns.y: ("y", DoubleType()),
         columns.time or "time": ("time", TimestampType()),
     }
-    ours = (*ANSWER_COLUMNS.names, BATCH_ID)
+    ids = answer_columns(queries.arrow_id_type)
+    ours = (*ids.names, BATCH_ID)
     if len(fields) < 4 or {*ours} & {*fields, *included}:
         raise InputError(
             f"answers cannot have the columns {[*fields, *included]}: each once, and none called "
@@ -285,148 +334,20 @@ def _answer_schemas(
         )
     for name, internal in included.items():
         fields.setdefault(name, (block_column(name), points.schema[internal].dataType))
-    schema = StructType(list(from_arrow_schema(ANSWER_COLUMNS).fields))
+    schema = StructType(list(from_arrow_schema(ids).fields))
     for name, (_, kind) in fields.items():
         schema.add(name, kind)
     in_block = [
         pa.field(inside, to_arrow_type(kind, timezone="UTC")) for inside, kind in fields.values()
     ]
-    return schema, AnswerSchema(names=tuple(schema.names), columns=pa.schema(in_block))
-
-
-def select_points(
-    points: DataFrame, columns: PointColumns, also: Mapping[str, str] = MappingProxyType({})
-) -> DataFrame:
-    """Return the points under our names; InputError where a column cannot be used.
-
-    ``also`` are the columns that an application needs, by our names for them.
-    """
-    schema = points.schema
-    wanted = [columns.id, columns.x, columns.y, *columns.include, *also.values()]
-    _check(schema, "points", wanted)
-    for name in (columns.x, columns.y):
-        _check_type(schema, "points", name, (NumericType,), "a number")
-    clash = {QUERY_IDS, QUERY_ID, BATCH_ID} & {columns.id, *columns.include}
-    if clash or len({columns.id, *columns.include}) != 1 + len(columns.include):
-        raise InputError(
-            f"results cannot have the columns {[columns.id, *columns.include]}: each once, and "
-            f"none called {QUERY_IDS}, {QUERY_ID} or {BATCH_ID}; rename them first"
-        )
-    chosen = [
-        column_of(points, columns.id).alias(ID),
-        column_of(points, columns.x).cast("double").alias(X),
-        column_of(points, columns.y).cast("double").alias(Y),
-    ]
-    if columns.time is not None:
-        _check(schema, "points", [columns.time])
-        chosen.append(_micros(points, "points", columns.time).alias(TIME))
-    others = {**dict(zip(included_names(columns), columns.include, strict=True)), **also}
-    return points.select(
-        *chosen, *(column_of(points, name).alias(ours) for ours, name in others.items())
+    return schema, AnswerSchema(
+        names=tuple(schema.names), columns=pa.schema(in_block), id_type=queries.arrow_id_type
     )
 
 
-def included_names(columns: PointColumns) -> tuple[str, ...]:
-    """Return our names for included columns: mapInArrow does not accept every name users choose."""
-    return tuple(f"__keep{i}" for i in range(len(columns.include)))
-
-
-def application_names(columns: PointColumns, wanted: Sequence[str]) -> dict[str, str]:
-    """Return our names for the columns that an application needs, and the application's."""
-    kept = dict(zip(columns.include, included_names(columns), strict=True))
-    return {kept.get(name, f"__app{i}"): name for i, name in enumerate(wanted)}
-
-
-def select_operations(
-    queries: DataFrame,
-    columns: QueryColumns,
-    register_all: bool = False,
-    details: Mapping[str, str] | None = None,
+def union_stream(
+    points: DataFrame | None, operations: DataFrame | None, has_names: bool = False
 ) -> DataFrame:
-    """Return the operations under our names; InputError where a column cannot be used.
-
-    ``details`` are the columns that an application stores with a query, and their types.
-    """
-    schema = queries.schema
-    shaped = has_shapes(queries, columns, details)
-    edges = [columns.min_x, columns.min_y, columns.max_x, columns.max_y]
-    known = [name for name in edges if name in schema.names] if shaped else edges
-    _check(schema, "queries", [columns.id, *known] + ([] if register_all else [columns.op]))
-    _check_type(schema, "queries", columns.id, (IntegralType,), "a whole number")
-    for name in known:
-        _check_type(schema, "queries", name, (NumericType,), "a number")
-    if not register_all:
-        _check_type(schema, "queries", columns.op, (StringType,), "a string")
-    op = F.lit("register") if register_all else F.lower(F.trim(column_of(queries, columns.op)))
-    order = F.lit(None).cast("bigint")
-    times = []
-    for when in (columns.expires, columns.since, columns.until):
-        _check(schema, "queries", [when] if when else [])
-        times.append(_micros(queries, "queries", when) if when else F.lit(None).cast("bigint"))
-    expires, *span = times
-    if columns.order is not None:
-        _check(schema, "queries", [columns.order])
-        whole = isinstance(schema[columns.order].dataType, IntegralType)
-        order = (
-            column_of(queries, columns.order).cast("bigint")
-            if whole
-            else _micros(queries, "queries", columns.order)
-        )
-    values = [
-        op,
-        column_of(queries, columns.id).cast("bigint"),
-        *(_number(queries, name, name in known) for name in edges),
-        expires,
-        order,
-        *span,
-    ]
-    named = [value.alias(name) for value, name in zip(values, OPERATION_COLUMNS, strict=True)]
-    if shaped:
-        named += _shape_columns(queries, columns, details)
-    if details:
-        there = {
-            name: column_of(queries, name).cast(kind)
-            for name, kind in details.items()
-            if name in schema.names
-        }
-        packed = F.to_json(F.struct(*(value.alias(name) for name, value in there.items())))
-        named.append((packed if there else F.lit(None)).cast("string").alias(DETAILS))
-    return queries.select(*named)
-
-
-def has_shapes(
-    queries: DataFrame | None, columns: QueryColumns, details: Mapping[str, str] | None
-) -> bool:
-    """Return whether queries have a column of geometries that is not the application's own."""
-    if queries is None or columns.geometry in (details or {}):
-        return False
-    return columns.geometry in queries.schema.names
-
-
-def _shape_columns(
-    queries: DataFrame, columns: QueryColumns, details: Mapping[str, str] | None
-) -> list[Column]:
-    """Return the columns of shapes under our names; a binary geometry becomes hexadecimal."""
-    kinds = (StringType, BinaryType)
-    _check_type(queries.schema, "queries", columns.geometry, kinds, "a string or binary")
-    geometry = column_of(queries, columns.geometry)
-    if isinstance(queries.schema[columns.geometry].dataType, BinaryType):
-        geometry = F.hex(geometry)
-    chosen = [geometry.alias(GEOMETRY)]
-    for name, ours in ((columns.radius, RADIUS), (columns.radius_m, RADIUS_METRES)):
-        there = name in queries.schema.names and name not in (details or {})
-        if there:
-            _check_type(queries.schema, "queries", name, (NumericType,), "a number")
-        chosen.append(_number(queries, name, there).alias(ours))
-    return chosen
-
-
-def _number(frame: DataFrame, name: str, there: bool) -> Column:
-    """Return a column as a double, null where the frame does not have it."""
-    return (column_of(frame, name) if there else F.lit(None)).cast("double")
-
-
-def union_stream(points: DataFrame | None, operations: DataFrame | None) -> DataFrame:
     """Return one stream of both; a row is a point, or an operation as a line of text.
 
     Only one stream has one order: Spark then says which operations and which points belong to a
@@ -438,40 +359,12 @@ def union_stream(points: DataFrame | None, operations: DataFrame | None) -> Data
         if points is None:
             raise InputError("there is neither a stream of points nor one of queries")
         return points
+    if has_names:
+        # No id can then look like something else of CSV.
+        operations = operations.withColumn("id", F.hex(F.col("id").cast("binary")))
     line = F.concat(F.to_csv(F.struct(*operations.columns), LINE_OPTIONS), F.lit("\n"))
     lines = operations.select(line.alias(OPERATIONS))
     if points is None:
         return lines
     lines = lines.observe(OPERATIONS.strip("_"), F.count(F.lit(1)).alias("rows"))
     return points.unionByName(lines, allowMissingColumns=True)
-
-
-def column_of(frame: DataFrame, name: str) -> Column:
-    """Return a column by its name; Spark would read a dot in it as a path."""
-    return frame["`" + name.replace("`", "``") + "`"]
-
-
-def _check(schema: StructType, what: str, wanted: list[str]) -> None:
-    missing = [name for name in wanted if name not in schema.names]
-    if missing:
-        kind = "PointColumns" if what == "points" else "QueryColumns"
-        raise InputError(
-            f"{what} have no column {', '.join(missing)}; they have {', '.join(schema.names)}. "
-            f"Say what the columns are called with {kind}"
-        )
-
-
-def _check_type(
-    schema: StructType, what: str, name: str, kinds: tuple[type[DataType], ...], wanted: str
-) -> None:
-    found = schema[name].dataType
-    if not isinstance(found, kinds):
-        raise InputError(
-            f"column {name} of {what} must be {wanted}, it is {found.simpleString()}; cast it first"
-        )
-
-
-def _micros(frame: DataFrame, what: str, name: str) -> Column:
-    times = (TimestampType, TimestampNTZType, DateType)
-    _check_type(frame.schema, what, name, times, "a timestamp")
-    return F.unix_micros(column_of(frame, name).cast("timestamp"))

@@ -9,6 +9,7 @@ looks different, a filter it is. Runs on the driver, once a batch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.util import _load_from_socket
 
 from sparkswarm.spark.columns import OPERATIONS
-from sparkswarm.store.queries import (
-    DETAILS,
-    EDGES,
-    GEOMETRY,
-    OPERATION_COLUMNS,
-    RADIUS,
-    RADIUS_METRES,
-    SHAPE_COLUMNS,
-)
 
 _LINES = pa.schema([(OPERATIONS, pa.string())])
 
@@ -47,19 +39,16 @@ class _Bytes(FramedSerializer):
         return obj
 
 
-def read_operations(
-    rows: DataFrame, has_details: bool, has_shapes: bool = False
-) -> pa.Table | None:
+def read_operations(rows: DataFrame, types: Mapping[str, pa.DataType]) -> pa.Table | None:
     """Return the operations of a batch in the order in which Spark read them; None without any.
 
-    ``has_details`` says whether the application has columns of queries, ``has_shapes`` whether
-    operations have a column of geometries.
+    ``types`` are their columns, in the order in which lines have them.
     """
     branch = _operations_branch(rows)
     if branch is None:
         lines = rows.select(OPERATIONS)
         column = lines.where(F.col(OPERATIONS).isNotNull()).toArrow().column(0)
-        return parse_lines(column, has_details, has_shapes) if len(column) else None
+        return parse_lines(column, types) if len(column) else None
     number, total = branch
     if not number:
         return None
@@ -72,7 +61,7 @@ def read_operations(
     with _load_from_socket(served, _Bytes()) as stream:
         found = [pa.ipc.read_record_batch(pa.py_buffer(one), _LINES) for one in stream]
     column = pa.chunked_array([batch.column(0).drop_null() for batch in found], pa.string())
-    return parse_lines(column, has_details, has_shapes) if len(column) else None
+    return parse_lines(column, types) if len(column) else None
 
 
 def _operations_branch(rows: DataFrame) -> tuple[int, int] | None:
@@ -101,7 +90,7 @@ def _operations_branch(rows: DataFrame) -> tuple[int, int] | None:
         last = before.apply(0).rdd()
 
 
-def parse_lines(lines: pa.ChunkedArray, has_details: bool, has_shapes: bool = False) -> pa.Table:
+def parse_lines(lines: pa.ChunkedArray, types: Mapping[str, pa.DataType]) -> pa.Table:
     """Return operations, given as lines of CSV, with the engine's columns."""
     whole = pa.concat_arrays(lines.chunks)
     offsets = np.frombuffer(whole.buffers()[1], np.int32)[
@@ -109,28 +98,23 @@ def parse_lines(lines: pa.ChunkedArray, has_details: bool, has_shapes: bool = Fa
     ]
     # Every line ends with a line break, so the values side by side are a file.
     content = whole.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-    types = {"op": pa.string(), "id": pa.int64(), **dict.fromkeys(EDGES, pa.float64())}
-    types |= dict.fromkeys(("expires", "order", "since", "until"), pa.int64())
-    names = list(OPERATION_COLUMNS)
-    if has_shapes:
-        names += SHAPE_COLUMNS
-        types |= {GEOMETRY: pa.string(), RADIUS: pa.float64(), RADIUS_METRES: pa.float64()}
-    if has_details:
-        names.append(DETAILS)
-        types[DETAILS] = pa.string()
-    return pa.csv.read_csv(
+    rows = pa.csv.read_csv(
         pa.BufferReader(content),
         read_options=pa.csv.ReadOptions(
-            column_names=names,
+            column_names=list(types),
             use_threads=False,
             # A line must fit a block, and a geometry or a list of keywords may be long.
             block_size=max(_BLOCK, int(np.diff(offsets).max(initial=0))),
         ),
         parse_options=pa.csv.ParseOptions(newlines_in_values=True),
         convert_options=pa.csv.ConvertOptions(
-            column_types=types,
+            column_types=dict(types),
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
     )
+    if types["id"] == pa.string():
+        ids = [None if one is None else bytes.fromhex(one) for one in rows["id"].to_pylist()]
+        rows = rows.set_column(1, "id", pa.array(ids, pa.binary()).cast(pa.string()))
+    return rows

@@ -48,8 +48,9 @@ from sparkswarm.spark.driver.batch import (
     progress_of,
     run_batch,
 )
-from sparkswarm.spark.driver.layout import StreamLayout, select_operations
+from sparkswarm.spark.driver.layout import StreamLayout
 from sparkswarm.spark.driver.rebalance import rebalance
+from sparkswarm.spark.driver.selection import select_operations
 from sparkswarm.spark.driver.task_times import TaskTimes
 from sparkswarm.spark.session import executor_hosts
 from sparkswarm.spark.sinks import FileSink, Sink, Sinks
@@ -63,6 +64,9 @@ from sparkswarm.store.manifest import Manifest
 from sparkswarm.store.quarantine import SPARK_SCHEMA, folder_of
 
 logger = logging.getLogger(__name__)
+
+ID_TYPE = "query_ids"
+"""The fact about a run that says which type ids of queries have; None for whole numbers."""
 
 GARBAGE_EVERY = 5
 """Batches between two collections of garbage."""
@@ -108,16 +112,17 @@ class RunLoop:
     ) -> None:
         self.spark, self.config, self.files, self.layout = spark, config, files, layout
         self.epochs = Epochs(files, config.replayable_batches)
-        application = layout.application
-        self._query_columns = dict(application.application.query_columns) if application else {}
         self.epochs.check_run(
             {
                 "bounds": list(map(float, config.bounds)),
                 "grid": list(config.grid),
-                "query_columns": self._query_columns,
+                "query_columns": dict(layout.queries.details),
                 # Stored state depends on it.
                 "state": str(layout.stateful.summary_schema) if layout.stateful else None,
                 "events": _event_facts(layout),
+                ID_TYPE: layout.queries.id_type.simpleString()
+                if layout.queries.has_names
+                else None,
             }
         )
         self._history = history
@@ -186,7 +191,7 @@ class RunLoop:
             elif preload.isStreaming:
                 raise InputError("preload is a stream; give it as queries, or read it statically")
             else:
-                operations = select_operations(preload, columns, True, self._query_columns)
+                operations = select_operations(preload, columns, True, self.layout.queries)
                 self.on_batch(operations, INITIAL, None, quarantine)
 
     def on_batch(
@@ -337,6 +342,9 @@ class RunLoop:
         sink = sinks.results if sinks else None
         if not isinstance(sink, FileSink) or self.layout.stateful:
             return task_input
+        if self.layout.queries.properties:
+            # Spark makes columns of them.
+            return task_input
         staged = sink.stage(task_input.epoch.batch, task_input.attempt)
         if staged is None:
             return task_input
@@ -398,6 +406,7 @@ class RunLoop:
             application=layout.application,
             window=layout.window,
             events=layout.events,
+            id_type=layout.queries.arrow_id_type,
             outputs=frozenset(outputs),
             point_columns=layout.point_columns,
             output_schema=layout.output_schema(OutputKind.RESULTS in outputs),

@@ -56,7 +56,7 @@ def answer_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterato
                 open_block=ctx.block,
                 application=ctx.input.application,
             )
-            for table in answers(kind, queries, found, schema.columns):
+            for table in answers(kind, queries, found, schema.columns, schema.id_type):
                 yield from table.rename_columns(list(schema.names)).combine_chunks().to_batches()
 
 

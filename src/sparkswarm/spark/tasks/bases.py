@@ -10,7 +10,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -34,16 +34,18 @@ from sparkswarm.store.compaction import (
 from sparkswarm.store.deltas import settle_operations
 from sparkswarm.store.files import FileRef, Folder
 from sparkswarm.store.manifest import Manifest, SegmentRef, StateRef
+from sparkswarm.store.names import number_names
 from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import (
     DETAILS,
     EDGES,
+    NAME,
+    PROPERTIES,
     SHAPE,
     Queries,
-    attributes_of,
     boxes_of,
     operations_from,
-    shapes_of,
+    values_of,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def check_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
             first += batch.num_rows
             table = table.append_column(ROW, number)
             rows = check_operations(ctx, table, quarantine).operations
-            bucket = _bucket_of(rows.column("id").to_numpy(), ctx.plan.executors)
+            bucket = _bucket_of(operations_from(rows).queries.ids, ctx.plan.executors)
             yield packed(
                 (RowKind.OPERATIONS, int(b), pack_rows(rows.filter(pa.array(bucket == b))))
                 for b in np.unique(bucket)
@@ -87,23 +89,38 @@ def settle_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterato
     if not received:
         return
     table = unpack_rows(v.as_buffer() for batch in received for v in batch.column("rows"))
+    target = received[0].column("target")[0].as_py()
     operations = operations_from(table.sort_by(ROW).combine_chunks())
+    renumbered: Mapping[bytes, int] = {}
+    if operations.queries.names is not None:
+        # Another number must not be one that another task gives.
+        numbers, renumbered = number_names(
+            operations.queries.names,
+            {},
+            lambda numbers: pa.nulls(len(numbers), pa.large_binary()),
+            lambda number: _bucket_of(np.array([number]), ctx.plan.executors)[0] == target,
+        )
+        operations = operations.with_ids(numbers)
     settled = settle_operations(operations, (), (), ctx.grid, ctx.epoch.clock, ctx.epoch.batch)
     ctx.collect(
         TaskOutput(
             batch=ctx.epoch.batch,
             stage=TaskStage.SETTLE,
-            task=received[0].column("target")[0].as_py(),
+            task=target,
+            written=Written(renumbered=renumbered),
             counts=Counts(
                 operations=settled.applied, replaced=settled.replaced, ignored=settled.ignored
             ),
         )
     )
-    yield packed(_by_executor(ctx, settled.changes.added, SHAPE in table.column_names))
+    columns = {*table.column_names, *([] if operations.queries.names is None else [NAME])}
+    yield packed(_by_executor(ctx, settled.changes.added, columns))
 
 
-def _by_executor(ctx: BatchContext, queries: Queries, shaped: bool) -> Iterator[PackedRows]:
-    """Pack queries for the executors that write them; all packages have the same columns."""
+def _by_executor(
+    ctx: BatchContext, queries: Queries, columns: Collection[str]
+) -> Iterator[PackedRows]:
+    """Pack queries for the executors that write them; all packages have the same ``columns``."""
     start, partition = ctx.index.overlaps(queries.cells(ctx.grid))
     rows = np.repeat(np.arange(len(start) - 1), np.diff(start))
     writer = ctx.first_owner(partition)
@@ -117,12 +134,9 @@ def _by_executor(ctx: BatchContext, queries: Queries, shaped: bool) -> Iterator[
         }
     )
     blank = pa.nulls(len(chosen.ids), pa.large_binary())
-    application = ctx.input.application
-    if application and len(application.query_schema):
-        details = blank if chosen.attributes is None else chosen.attributes
-        table = table.append_column(DETAILS, details)
-    if shaped:
-        table = table.append_column(SHAPE, blank if chosen.shapes is None else chosen.shapes)
+    for name, values in zip((DETAILS, SHAPE, NAME, PROPERTIES), chosen.values, strict=True):
+        if name in columns:
+            table = table.append_column(name, blank if values is None else values)
     for m in np.unique(writer):
         some = table.filter(pa.array(writer == m))
         yield RowKind.PARTITION_QUERIES, int(m), pack_rows(some)
@@ -140,8 +154,7 @@ def write_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
             table.column("id").to_numpy(),
             boxes_of(table),
             table.column("expires").to_numpy(),
-            attributes_of(table),
-            shapes_of(table),
+            *values_of(table),
         )
         order = np.argsort(partition, kind="stable")
         ids, starts = np.unique(partition[order], return_index=True)
@@ -218,7 +231,10 @@ def manifest_with_bases(ctx: BatchContext, outputs: Sequence[TaskOutput]) -> Man
     directories = ctx.queries.directories(groups)
     content = count_prices([directory for _, directory in directories], ctx.grid).to_bytes()
     prices = ctx.input.files.write(ctx.file_name(Folder.SEGMENTS, "prices"), content)
-    return ctx.epoch.manifest.with_bases(segments, groups, prices, states)
+    manifest = ctx.epoch.manifest.with_bases(segments, groups, prices, states)
+    for one in written:
+        manifest = manifest.with_renumbered(one.renumbered)
+    return manifest
 
 
 def _clean_state(ctx: BatchContext, partition_id: int) -> tuple[StateRef, ...] | None:

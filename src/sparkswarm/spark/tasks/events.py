@@ -10,7 +10,7 @@ the same content and tells the same events.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,9 @@ from sparkswarm.apps.events.advance import FenceChanges, advance
 from sparkswarm.apps.events.objects import (
     BUCKETS,
     FENCES,
+    NAMES,
     OBJECT,
+    PROPERTIES,
     TIME,
     UNTIL,
     BoundEvents,
@@ -39,7 +41,7 @@ from sparkswarm.store.manifest import ObjectsRef
 
 if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
-    from sparkswarm.spark.tasks.match import Lot
+    from sparkswarm.spark.tasks.lots import Label, Lot
 
 
 def event_tasks(executors: int) -> int:
@@ -56,7 +58,7 @@ def fix_rows(ctx: BatchContext, lot: Lot, results: pa.RecordBatch | None) -> pa.
     types = schema.result_types
     if results is not None:
         types = results.schema.types[: len(types)]
-    fixes = _typed(lot.fixes(), _events(ctx))
+    fixes = _typed(lot.fixes(_labels(_events(ctx))), _events(ctx))
     objects = fixes.column(OBJECT).combine_chunks()
     order, starts = group_rows(buckets_of(objects) % np.int32(tasks), tasks)
     fixes = fixes.take(pa.array(order)).combine_chunks()
@@ -97,7 +99,7 @@ class ObjectsWork:
     def advance(self, packed: list[pa.Buffer]) -> Iterator[pa.RecordBatch]:
         """Yield the events of packed fixes, and of time and operations, bucket by bucket."""
         events, clock = self._events, self._ctx.epoch.clock
-        fixes = fix_schema(events.object_type).empty_table()
+        fixes = fix_schema(events).empty_table()
         if packed:
             fixes = unpack_rows(packed).combine_chunks()
         buckets = buckets_of(fixes.column(OBJECT).combine_chunks())
@@ -108,7 +110,7 @@ class ObjectsWork:
             stored = self._ctx.epoch.manifest.objects.get(bucket)
             if not here.num_rows and (stored is None or not self._is_due(stored)):
                 continue
-            done = advance(self._objects(stored), here, self._changes, clock, events.settings)
+            done = advance(self._objects(stored), here, self._changes, clock, events)
             self._after[bucket] = done.objects
             self._told += done.events.num_rows
             self._ignored = Ignored(*np.add(self._ignored, done.ignored).tolist())
@@ -116,7 +118,7 @@ class ObjectsWork:
 
     def _objects(self, stored: ObjectsRef | None) -> pa.Table:
         if stored is None:
-            return object_schema(self._events.object_type).empty_table()
+            return object_schema(self._events).empty_table()
         return self._ctx.stored_objects(stored)
 
     def _is_due(self, stored: ObjectsRef) -> bool:
@@ -160,9 +162,19 @@ def _events(ctx: BatchContext) -> BoundEvents:
     return ctx.input.events
 
 
+_LABELS: Mapping[str, Label] = {
+    NAMES: lambda base: base.names,
+    PROPERTIES: lambda base: base.properties,
+}
+
+
+def _labels(events: BoundEvents) -> dict[str, Label]:
+    return {name: _LABELS[name] for name in events.labels}
+
+
 def _typed(fixes: pa.Table, events: BoundEvents) -> pa.Table:
     """Return fixes with the types of the run: Spark may give those of another session."""
-    schema = fix_schema(events.object_type)
+    schema = fix_schema(events)
     return fixes if fixes.schema.equals(schema) else fixes.cast(schema)
 
 

@@ -16,7 +16,8 @@ from sparkswarm.observe.progress import Counts
 from sparkswarm.spark.task_output import TaskOutput, TaskStage, Written
 from sparkswarm.spark.tasks.blocks import BlockWriter
 from sparkswarm.spark.tasks.events import fix_rows
-from sparkswarm.spark.tasks.match import CHUNK_ROWS, Lot, Matcher
+from sparkswarm.spark.tasks.lots import Lot
+from sparkswarm.spark.tasks.match import CHUNK_ROWS, Matcher
 from sparkswarm.spark.tasks.packing import unpack_rows
 from sparkswarm.spark.tasks.results import ResultOutput
 from sparkswarm.spark.tasks.state import route_partial_state

@@ -7,8 +7,7 @@ lot has a bounded number of results whatever the queries are. Matching again giv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,9 +17,8 @@ import pyarrow as pa
 
 from sparkswarm.apps.application import Pairs
 from sparkswarm.apps.bound import BoundApplication
-from sparkswarm.apps.events import objects as events
 from sparkswarm.compiled import ByteArray, IntArray, LongArray, compiled
-from sparkswarm.index.layout import NEVER, RangeIndex, readonly
+from sparkswarm.index.layout import readonly
 from sparkswarm.index.match import (
     ChosenPoints,
     add_bounds,
@@ -30,11 +28,11 @@ from sparkswarm.index.match import (
 )
 from sparkswarm.index.shapes import keep_covered
 from sparkswarm.protocol.global_index import RoutedPoints
-from sparkswarm.spark.task_output import OutputSchema
+from sparkswarm.spark.tasks.lots import DeltaMatches, Lot, LotPart
 from sparkswarm.spark.tasks.packing import group_rows
 from sparkswarm.store.cache import OpenDelta
 from sparkswarm.store.files import FileRef
-from sparkswarm.store.queries import ID, TIME, X, Y
+from sparkswarm.store.queries import TIME, X, Y
 from sparkswarm.store.segments import Base, Segment
 
 if TYPE_CHECKING:
@@ -73,103 +71,6 @@ class DeltaRun(NamedTuple):
     delta: OpenDelta
     candidates: LongArray
     """Ascending places in the chunk's order."""
-
-
-class LotPart(NamedTuple):
-    """Points of a lot that lie in one segment: a range of the lot's points."""
-
-    partition_id: int
-    segment: Segment
-    low: int
-    high: int
-    positions: IntArray
-    """Positions of the matching queries in the segment's base, point after point."""
-
-
-class DeltaMatches(NamedTuple):
-    """The queries of one delta that the points of a lot match."""
-
-    delta: OpenDelta
-    counts: IntArray
-    """For each point of the lot."""
-    positions: IntArray
-    """Point after point."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lot:
-    """Points that were matched together, those of a segment side by side.
-
-    Attributes
-    ----------
-    points
-        A table that contains them.
-    rows
-        Their rows in that table.
-    column, row
-        Their cells.
-    counts, checks
-        For each point, the number of matches and of queries that it was compared with.
-    parts
-        The lot by segment, in the order of ``rows``.
-    deltas
-        Matches in deltas, which are for all segments together; those without any are left out.
-    """
-
-    points: pa.Table
-    rows: LongArray
-    column: IntArray
-    row: IntArray
-    counts: IntArray
-    checks: IntArray
-    parts: list[LotPart]
-    deltas: list[DeltaMatches]
-
-    def results(self, schema: OutputSchema) -> pa.RecordBatch:
-        """Return a row for each point that has matches."""
-        some = self.counts > 0
-        matched = self.points.select([ID, *schema.include]).take(pa.array(self.rows[some]))
-        offsets = np.zeros(matched.num_rows + 1, np.int32)
-        np.cumsum(self.counts[some], out=offsets[1:])
-        ids = self._of_matches(lambda index: index.ids)
-        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids))
-        return schema.result_rows([*(c.combine_chunks() for c in matched.columns), lists])
-
-    def fixes(self) -> pa.Table:
-        """Return a row for each point: its object, and the fences that contain it."""
-        points = self.points.select([ID, TIME, X, Y]).take(pa.array(self.rows))
-        offsets = np.zeros(len(self.rows) + 1, np.int32)
-        np.cumsum(self.counts, out=offsets[1:])
-        table = points.rename_columns([events.OBJECT, events.TIME, events.X, events.Y])
-        columns = {
-            events.FENCES: self._of_matches(lambda index: index.ids),
-            events.UNTIL: self._of_matches(lambda index: index.expires),
-        }
-        for name, values in columns.items():
-            lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
-            table = table.append_column(name, lists)
-        return table
-
-    def _of_matches(self, column: Callable[[RangeIndex], LongArray]) -> LongArray:
-        """Return a column of the matching queries, point after point; expiry may be empty."""
-        ids = np.empty(int(self.counts.sum()), np.int64)
-        start = 0
-        for part in self.parts:
-            stop = start + len(part.positions)
-            take_values(column(part.segment.base.index), part.positions, ids[start:stop])
-            start = stop
-        if not self.deltas:
-            return ids
-        counts = np.empty((1 + len(self.deltas), len(self.rows)), np.int32)
-        counts[0] = self.counts
-        for i, found in enumerate(self.deltas):
-            counts[i + 1] = found.counts
-            counts[0] -= found.counts
-            stop = start + len(found.positions)
-            added = found.delta.delta.added.index
-            take_values(column(added), found.positions, ids[start:stop])
-            start = stop
-        return interleave(ids, counts)
 
 
 class PointView:
@@ -373,37 +274,6 @@ class Matcher:
             some = Pairs(pairs.points[chosen], pairs.queries[chosen])
             self.collected.append(application.collect(made, points, some))
             self.collected_pairs += len(some.points)
-
-
-@compiled
-def take_values(values: LongArray, positions: IntArray, out: LongArray) -> None:
-    """Write the values at some positions to ``out``; NEVER where there are no values."""
-    if len(values) == 0:
-        out[:] = NEVER
-        return
-    for i in range(len(positions)):
-        out[i] = values[np.uint32(positions[i])]
-
-
-@compiled
-def interleave(ids: LongArray, counts: IntArray) -> LongArray:
-    """Return the ids of several sources point after point.
-
-    ``ids`` has them source after source, and ``counts`` the number of each source and point.
-    """
-    sources, points = counts.shape
-    at = np.zeros(sources, np.int64)
-    for source in range(sources - 1):
-        at[source + 1] = at[source] + counts[source].sum()
-    out = np.empty(len(ids), np.int64)
-    n = 0
-    for point in range(points):
-        for source in range(sources):
-            for _ in range(counts[source, point]):
-                out[np.uint64(n)] = ids[np.uint64(at[source])]
-                at[source] += 1
-                n += 1
-    return out
 
 
 def lots(bounds: LongArray, most: int) -> list[tuple[int, int]]:

@@ -27,9 +27,11 @@ from sparkswarm.spark.tasks.answers import route_snapshots
 from sparkswarm.spark.tasks.packing import PackedRows, nulls
 from sparkswarm.store.deltas import Changes
 from sparkswarm.store.files import FileRef, Folder
+from sparkswarm.store.names import LONGEST_NAME
 from sparkswarm.store.operations import store_operations
 from sparkswarm.store.quarantine import (
     FAULT_REASONS,
+    LONG_ID,
     NO_SINK,
     NO_WINDOW,
     NULL_ID,
@@ -45,6 +47,7 @@ from sparkswarm.store.queries import (
     EDGES,
     GEOMETRY,
     OPERATION_COLUMNS,
+    PROPERTIES,
     RADIUS,
     RADIUS_METRES,
     SHAPE,
@@ -61,7 +64,7 @@ if TYPE_CHECKING:
     from sparkswarm.spark.task_input import TaskInput
     from sparkswarm.spark.tasks.context import BatchContext
 
-NAMES = {name: name for name in (*OPERATION_COLUMNS, *SHAPE_COLUMNS, DETAILS)}
+NAMES = {name: name for name in (*OPERATION_COLUMNS, *SHAPE_COLUMNS, PROPERTIES, DETAILS)}
 CODES = {"register": Op.REGISTER, "update": Op.UPDATE, "unregister": Op.UNREGISTER}
 
 
@@ -100,6 +103,7 @@ def check_operations(
             (is_snapshot & (ctx.input.window is None), NO_WINDOW),
             (is_snapshot & (OutputKind.ANSWERS not in ctx.input.outputs), NO_SINK),
             (null_id, NULL_ID),
+            (_too_long(rows), LONG_ID),
             *_shape_checks(has_box, shape_reasons),
             (has_box & null_value, NULL_VALUE),
             *((has_box & (cells.fault == f), FAULT_REASONS[f]) for f in Fault if f),
@@ -155,6 +159,13 @@ def _shape_checks(
         return []
     found = set(reasons[has_box].tolist()) - {None}
     return [(has_box & (reasons == one), one) for one in sorted(found)]
+
+
+def _too_long(rows: pa.Table) -> npt.NDArray[np.bool_]:
+    ids = rows.column("id")
+    if ids.type != pa.string():
+        return np.zeros(rows.num_rows, dtype=bool)
+    return np.asarray(pc.fill_null(pc.greater(pc.binary_length(ids), LONGEST_NAME), False))
 
 
 def _since_after_until(rows: pa.Table) -> npt.NDArray[np.bool_]:

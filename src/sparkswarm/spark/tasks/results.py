@@ -19,7 +19,7 @@ from sparkswarm.spark.columns import QUERY_ID, QUERY_IDS
 if TYPE_CHECKING:
     from sparkswarm.spark.task_input import ResultFiles
     from sparkswarm.spark.tasks.context import BatchContext
-    from sparkswarm.spark.tasks.match import Lot
+    from sparkswarm.spark.tasks.lots import Lot
 
 
 class ResultOutput:
@@ -44,7 +44,8 @@ class ResultOutput:
         results = self._schema.results
         if results is None:
             return None
-        rows = lot.results(self._schema)
+        schema = self._schema
+        rows = schema.result_rows(lot.results(schema.include, schema.id_type, schema.properties))
         if self._to is None:
             return rows
         if rows.num_rows:

@@ -14,16 +14,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkswarm.apps.application import Stateful, Watermarks
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.errors import ConfigError
 from sparkswarm.observe.progress import Counts
 from sparkswarm.protocol.partition import Partition
+from sparkswarm.spark.columns import QUERY_ID
 from sparkswarm.spark.task_output import TaskOutput, TaskStage, Written
 from sparkswarm.spark.tasks.packing import PackedRows, RowKind, pack_rows
 from sparkswarm.store.files import Folder
 from sparkswarm.store.manifest import StateRef
+from sparkswarm.store.names import values_of_names
+from sparkswarm.store.queries import NAME
 
 if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
@@ -67,6 +71,12 @@ def state_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
     ctx.collect(writer.close())
 
 
+def named_summaries(schema: pa.Schema, id_type: pa.DataType) -> pa.Schema:
+    """Return the columns of summaries, with ids of queries as the user has them."""
+    at = schema.get_field_index(QUERY_ID)
+    return schema if at < 0 else schema.set(at, pa.field(QUERY_ID, id_type))
+
+
 class _Advanced(NamedTuple):
     """New state of a partition, and the files before it that stay."""
 
@@ -95,15 +105,46 @@ class StateWriter:
         watermarks = Watermarks(ctx.epoch.previous_watermark, ctx.epoch.watermark)
         due = any(s.due is not None and s.due <= watermarks.current for s in stored)
         if not here and not due:
-            return self._stateful.summary_schema.empty_table()
+            schema = named_summaries(self._stateful.summary_schema, ctx.input.id_type)
+            return schema.empty_table()
         whole = due or not self._stateful.append_only or len(stored) >= MERGE_FILES
-        update = self._application.advance(
-            ctx.states(partition.id) if whole else [], here, watermarks
-        )
+        states = ctx.states(partition.id) if whole else []
+        plain = [t.drop_columns([NAME]) if NAME in t.column_names else t for t in states]
+        update = self._application.advance(plain, here, watermarks)
+        state, summaries = update.state, update.summaries
+        if not pa.types.is_int64(ctx.input.id_type):
+            state, summaries = self._named(states, state, summaries)
         self._late += update.late
         kept = () if whole else stored
-        self._advanced.append(_Advanced(partition, kept, update.state, update.due))
-        return update.summaries
+        self._advanced.append(_Advanced(partition, kept, state, update.due))
+        return summaries
+
+    def _named(
+        self, before: Sequence[pa.Table], state: pa.Table, summaries: pa.Table
+    ) -> tuple[pa.Table, pa.Table]:
+        """Return state with the names of its queries, and summaries with their ids.
+
+        A query may have expired and be gone before its last window closes: state knows its name.
+        """
+        ctx, has_ids = self._ctx, QUERY_ID in summaries.column_names
+        ids = state.column("id").to_numpy()
+        told = summaries.column(QUERY_ID).to_numpy() if has_ids else np.empty(0, np.int64)
+        wanted = np.unique(np.concatenate([ids, told]))
+        names = ctx.queries.names_of(wanted, ctx.epoch.manifest)
+        known = [table for table in before if NAME in table.column_names and table.num_rows]
+        if known and names.null_count:
+            old = pa.concat_tables([table.select(["id", NAME]) for table in known])
+            numbers, first = np.unique(old.column("id").to_numpy(), return_index=True)
+            at = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+            rows = pa.array(first[at], mask=numbers[at] != wanted)
+            names = pc.coalesce(names, old.column(NAME).combine_chunks().take(rows))
+        of_state = names.take(pa.array(np.searchsorted(wanted, ids)))
+        if has_ids:
+            texts = names.take(pa.array(np.searchsorted(wanted, told))).cast(pa.string())
+            place = summaries.schema.get_field_index(QUERY_ID)
+            values = values_of_names(texts, ctx.input.id_type)
+            summaries = summaries.set_column(place, QUERY_ID, values)
+        return state.append_column(NAME, of_state), summaries
 
     def close(self) -> TaskOutput:
         """Write the new state; return where it is."""

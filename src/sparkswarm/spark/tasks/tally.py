@@ -16,7 +16,7 @@ from sparkswarm.store.statistics import keep
 
 if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
-    from sparkswarm.spark.tasks.match import Lot
+    from sparkswarm.spark.tasks.lots import Lot
 
 
 class TaskTally:

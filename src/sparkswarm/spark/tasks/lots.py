@@ -1,0 +1,194 @@
+"""Lots: points that were matched together, and the rows that become of them.
+
+Runs in the tasks that match points. A lot refers to queries by their positions in the files that
+have them, so that ids, names and properties are looked up side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from sparkswarm.apps.events import objects as events
+from sparkswarm.compiled import IntArray, LongArray, compiled
+from sparkswarm.index.layout import NEVER, RangeIndex
+from sparkswarm.store.cache import OpenDelta
+from sparkswarm.store.names import gather_names, values_of_names
+from sparkswarm.store.queries import ID, TIME, X, Y
+from sparkswarm.store.segments import Base, Segment
+
+Label = Callable[[Base], pa.LargeBinaryArray | None]
+"""Returns a column of bytes of queries: their names or properties."""
+
+
+class LotPart(NamedTuple):
+    """Points of a lot that lie in one segment: a range of the lot's points."""
+
+    partition_id: int
+    segment: Segment
+    low: int
+    high: int
+    positions: IntArray
+    """Positions of the matching queries in the segment's base, point after point."""
+
+
+class DeltaMatches(NamedTuple):
+    """The queries of one delta that the points of a lot match."""
+
+    delta: OpenDelta
+    counts: IntArray
+    """For each point of the lot."""
+    positions: IntArray
+    """Point after point."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lot:
+    """Points that were matched together, those of a segment side by side.
+
+    Attributes
+    ----------
+    points
+        A table that contains them.
+    rows
+        Their rows in that table.
+    column, row
+        Their cells.
+    counts, checks
+        For each point, the number of matches and of queries that it was compared with.
+    parts
+        The lot by segment, in the order of ``rows``.
+    deltas
+        Matches in deltas, which are for all segments together; those without any are left out.
+    """
+
+    points: pa.Table
+    rows: LongArray
+    column: IntArray
+    row: IntArray
+    counts: IntArray
+    checks: IntArray
+    parts: list[LotPart]
+    deltas: list[DeltaMatches]
+
+    def results(
+        self, include: Sequence[str], id_type: pa.DataType, properties: bool
+    ) -> list[pa.Array]:
+        """Return the columns of results, with a row for each point that has matches.
+
+        ``include`` are the points' columns that come back, ``properties`` whether those of queries
+        do.
+        """
+        some = self.counts > 0
+        matched = self.points.select([ID, *include]).take(pa.array(self.rows[some]))
+        offsets = np.zeros(matched.num_rows + 1, np.int32)
+        np.cumsum(self.counts[some], out=offsets[1:])
+        columns = [c.combine_chunks() for c in matched.columns]
+        of_matches = [self.query_ids(id_type)]
+        if properties:
+            of_matches.append(self._texts(lambda base: base.properties))
+        lists = [pa.ListArray.from_arrays(pa.array(offsets), values) for values in of_matches]
+        return [*columns, *lists]
+
+    def query_ids(self, kind: pa.DataType) -> pa.Array:
+        """Return the ids of the matching queries, point after point."""
+        if kind == pa.int64():
+            return pa.array(self._numbers(lambda index: index.ids))
+        return values_of_names(self._texts(lambda base: base.names), kind)
+
+    def fixes(self, labels: Mapping[str, Label]) -> pa.Table:
+        """Return a row for each point: its object, and the fences that contain it.
+
+        ``labels`` are the columns of bytes of fences that are wanted.
+        """
+        points = self.points.select([ID, TIME, X, Y]).take(pa.array(self.rows))
+        offsets = np.zeros(len(self.rows) + 1, np.int32)
+        np.cumsum(self.counts, out=offsets[1:])
+        table = points.rename_columns([events.OBJECT, events.TIME, events.X, events.Y])
+        columns = {
+            events.FENCES: pa.array(self._numbers(lambda index: index.ids)),
+            events.UNTIL: pa.array(self._numbers(lambda index: index.expires)),
+            **{name: self._texts(label) for name, label in labels.items()},
+        }
+        for name, values in columns.items():
+            lists = pa.ListArray.from_arrays(pa.array(offsets), values)
+            table = table.append_column(name, lists)
+        return table
+
+    def _texts(self, label: Label) -> pa.StringArray:
+        """Return names or properties of the matching queries, point after point."""
+        sources = [(part.segment.base, part.positions) for part in self.parts]
+        sources += [(found.delta.delta.added, found.positions) for found in self.deltas]
+        texts = gather_names(
+            [
+                (pa.array([b""] * len(base.index.ids), pa.large_binary()), positions)
+                if (values := label(base)) is None
+                else (values, positions)
+                for base, positions in sources
+                if len(positions)
+            ]
+        )
+        if not self.deltas:
+            return texts
+        return texts.take(pa.array(self._interleaved(np.arange(len(texts)))))
+
+    def _numbers(self, column: Callable[[RangeIndex], LongArray]) -> LongArray:
+        """Return a column of the matching queries, point after point; expiry may be empty."""
+        ids = np.empty(int(self.counts.sum()), np.int64)
+        start = 0
+        for part in self.parts:
+            stop = start + len(part.positions)
+            take_values(column(part.segment.base.index), part.positions, ids[start:stop])
+            start = stop
+        if not self.deltas:
+            return ids
+        for found in self.deltas:
+            stop = start + len(found.positions)
+            added = found.delta.delta.added.index
+            take_values(column(added), found.positions, ids[start:stop])
+            start = stop
+        return self._interleaved(ids)
+
+    def _interleaved(self, values: LongArray) -> LongArray:
+        """Return values point after point, given those of the parts before those of the deltas."""
+        counts = np.empty((1 + len(self.deltas), len(self.rows)), np.int32)
+        counts[0] = self.counts
+        for i, found in enumerate(self.deltas):
+            counts[i + 1] = found.counts
+            counts[0] -= found.counts
+        return interleave(values, counts)
+
+
+@compiled
+def take_values(values: LongArray, positions: IntArray, out: LongArray) -> None:
+    """Write the values at some positions to ``out``; NEVER where there are no values."""
+    if len(values) == 0:
+        out[:] = NEVER
+        return
+    for i in range(len(positions)):
+        out[i] = values[np.uint32(positions[i])]
+
+
+@compiled
+def interleave(ids: LongArray, counts: IntArray) -> LongArray:
+    """Return the ids of several sources point after point.
+
+    ``ids`` has them source after source, and ``counts`` the number of each source and point.
+    """
+    sources, points = counts.shape
+    at = np.zeros(sources, np.int64)
+    for source in range(sources - 1):
+        at[source + 1] = at[source] + counts[source].sum()
+    out = np.empty(len(ids), np.int64)
+    n = 0
+    for point in range(points):
+        for source in range(sources):
+            for _ in range(counts[source, point]):
+                out[np.uint64(n)] = ids[np.uint64(at[source])]
+                at[source] += 1
+                n += 1
+    return out
