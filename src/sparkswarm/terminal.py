@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,6 +64,22 @@ def progress_bar(console: Console = stderr) -> Progress:
         console=console,
         transient=True,
     )
+
+
+@contextmanager
+def progress_steps(total: int) -> Iterator[Callable[[str], None]]:
+    """Show the progress of a benchmark; it calls the yielded function before each step."""
+    with progress_bar() as progress:
+        task = progress.add_task("starting", total=total)
+        began = 0
+
+        def on_step(step: str) -> None:
+            nonlocal began
+            progress.update(task, completed=began, description=step)
+            began += 1
+
+        yield on_step
+        progress.update(task, completed=total)
 
 
 def write_json(target: str | None, data: dict[str, Any]) -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkswarm.bench.engine import MEASUREMENTS, EngineRun, EngineSettings, cut, halved
+from sparkswarm.bench.engine import cut, halved
+from sparkswarm.bench.engine_report import MEASUREMENTS, EngineRun, EngineSettings
 from sparkswarm.geometry import Bounds, CellRect, Grid
 from sparkswarm.protocol.plan import Plan
 

@@ -56,7 +56,7 @@ def page(browser, server):
 
 
 def write(path, run, policy="swarm", clock=time.time):
-    journal = Journal(path, policy, clock=clock)
+    journal = Journal(path, policy, clock=clock, rebalances=policy != "static_uniform")
     for told in run:
         journal(*told)
     return journal

@@ -66,7 +66,7 @@ def test_what_is_written_comes_back(path):
     write(path, [(progress(0, plan), plan, decided(0))])
     start, planned, batch, decision = all_of(path)
     assert start == {
-        "entry": "start", "offset": 0, "time": 1000.0, "policy": "swarm",
+        "entry": "start", "offset": 0, "time": 1000.0, "policy": "swarm", "rebalances": True,
         "bounds": [-125.0, 24.0, -66.0, 50.0], "grid": [40, 20], "executors": 4,
     }  # fmt: skip
     assert (planned["version"], planned["executors"], planned["whole"]) == (1, 4, True)

@@ -193,26 +193,27 @@ def test_plan_changes_are_followed_with_their_statistics():
     assert unit.statistics(kept.id).points == 16
 
 
-def test_m_low_uses_the_statistics_it_was_sent():
+def proposed():
+    """Return a giver, a taker that was sent the statistics, and what the giver proposes."""
     giver, taker = make([LEFT]), make([], executor=1)
     feed(giver, LEFT, everywhere(LEFT))
     close(giver)
     [takeover] = giver.handle(request())
     assert taker.handle(takeover) == [TakenOver(1, 0, 1)]
-    assert taker.partitions == [], "nothing is its own before the plan says so"
     [proposal] = giver.handle(TakenOver(1, 0, 1))
+    return giver, taker, proposal
+
+
+def test_m_low_uses_the_statistics_it_was_sent():
+    _, taker, proposal = proposed()
+    assert taker.partitions == [], "nothing is its own before the plan says so"
     taker.handle(PlanPublished(1, proposal.changes))
     [partition] = taker.partitions
     assert taker.statistics(partition.id).points == 16
 
 
 def test_what_was_refused_is_forgotten():
-    giver, taker = make([LEFT]), make([], executor=1)
-    feed(giver, LEFT, everywhere(LEFT))
-    close(giver)
-    [takeover] = giver.handle(request())
-    taker.handle(takeover)
-    [proposal] = giver.handle(TakenOver(1, 0, 1))
+    giver, taker, proposal = proposed()
     assert giver.handle(Refused(0, 1, proposal.changes[0], "a test")) == []
     assert giver.partitions == [LEFT]
     close(taker, 2)
@@ -223,12 +224,7 @@ def test_what_was_refused_is_forgotten():
 
 
 def test_a_plan_that_comes_after_the_next_round_has_closed_still_finds_the_statistics():
-    giver, taker = make([LEFT]), make([], executor=1)
-    feed(giver, LEFT, everywhere(LEFT))
-    close(giver)
-    [takeover] = giver.handle(request())
-    taker.handle(takeover)
-    [proposal] = giver.handle(TakenOver(1, 0, 1))
+    _, taker, proposal = proposed()
     close(taker, 2)
     taker.handle(PlanPublished(1, proposal.changes))
     [partition] = taker.partitions

@@ -4,8 +4,8 @@ Owns the entries, their file, and reading it while it grows. Written on the driv
 once a batch; read by anyone, without Spark. Every line is an object with an ``entry``:
 
 ``start``
-    The run started or continued: ``time``, ``policy``, ``bounds``, ``grid``, ``executors``, and
-    ``offset``, the position of this line in the journal in bytes.
+    The run started or continued: ``time``, ``policy``, ``rebalances``, ``bounds``, ``grid``,
+    ``executors``, and ``offset``, the position of this line in the journal in bytes.
 ``plan``
     The plan changed: ``version``, ``executors``, ids of partitions ``retired``, and partitions
     ``created``. With ``whole`` it replaces the plan instead of changing it.
@@ -64,6 +64,8 @@ class Journal:
         Maximum size of a file, unless a single batch needs more.
     clock
         Returns the time in seconds since 1970.
+    rebalances
+        Whether the policy changes the plan.
     """
 
     def __init__(
@@ -72,9 +74,12 @@ class Journal:
         policy: str,
         max_bytes: int = MAX_BYTES,
         clock: Callable[[], float] = time.time,
+        *,
+        rebalances: bool = True,
     ) -> None:
         self._path = Path(path)
         self._policy = policy
+        self._rebalances = rebalances
         self._max_bytes = max_bytes
         self._clock = clock
         self._base = 0
@@ -123,6 +128,7 @@ class Journal:
                 "offset": self._base + size,
                 "time": now,
                 "policy": self._policy,
+                "rebalances": self._rebalances,
                 "bounds": [b.min_x, b.min_y, b.max_x, b.max_y],
                 "grid": [plan.grid.columns, plan.grid.rows],
                 "executors": plan.executors,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from sparkswarm.compiled import FloatArray, IntArray, LongArray
 from sparkswarm.config import SwarmConfig
@@ -237,6 +237,10 @@ class Policy(Protocol):
     def name(self) -> str:
         """Its name in settings and reports."""
 
+    @property
+    def rebalances(self) -> bool:
+        """Whether it has a controller, which changes the plan."""
+
     def first_plan(self, grid: Grid, executors: int, history: History | None = None) -> Plan:
         """Return the plan to start with; PlanError where there is no executor."""
 
@@ -254,6 +258,7 @@ class StaticPolicy:
     """Divides the space evenly at first and never changes the plan by itself."""
 
     __slots__ = ()
+    rebalances: ClassVar[bool] = False
 
     def first_plan(self, grid: Grid, executors: int, history: History | None = None) -> Plan:
         """Return the even division, whatever the history."""

@@ -117,6 +117,7 @@ class SwarmPolicy:
     """SWARM: an even division at first, and then what the Coordinator makes of it."""
 
     name: ClassVar[str] = "swarm"
+    rebalances: ClassVar[bool] = True
 
     def first_plan(self, grid: Grid, executors: int, history: History | None = None) -> Plan:
         """Return the even division, whatever the history."""

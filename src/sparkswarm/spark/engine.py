@@ -19,7 +19,7 @@ from sparkswarm.errors import ConfigError
 from sparkswarm.observe.journal import IN_CHECKPOINT, Journal
 from sparkswarm.observe.progress import Observer
 from sparkswarm.options import options_of, suggestion
-from sparkswarm.policies import History
+from sparkswarm.policies import History, make_policy
 from sparkswarm.spark.columns import PointColumns, QueryColumns
 from sparkswarm.spark.driver.choices import (
     CHOSEN,
@@ -201,7 +201,10 @@ class Swarm:
         run = RunLoop(self.spark, config, files, layout, past)
         run.observers += [OutsideWatch(config), *observers]
         if (folder := local_path(checkpoint)) is not None:
-            run.observers.append(Journal(folder / IN_CHECKPOINT, config.policy))
+            rebalances = make_policy(config.policy).rebalances
+            run.observers.append(
+                Journal(folder / IN_CHECKPOINT, config.policy, rebalances=rebalances)
+            )
         run.open(preload, query_columns, quarantine)
 
         def on_batch(batch: DataFrame, number: int) -> None:

@@ -78,6 +78,11 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
 """How a URI begins; a local name may have a colon too, but no slash behind it."""
 
 
+def batch_prefix(folder: str, batch: int) -> str:
+    """Return how the names of a batch's files begin; those of earlier batches sort before it."""
+    return f"{folder}/{batch + 1:012d}"
+
+
 def local_path(uri: str) -> Path | None:
     """Return the local path of a URI or a plain path; None where it is not local."""
     parsed = urlparse(uri)

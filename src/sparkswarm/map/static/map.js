@@ -11,7 +11,6 @@ const STEP = 250; // milliseconds that a replay shows each batch
 const SILENT = 15; // a run seems over after this many seconds, and times a batch's length, without a batch
 const MAX_DECISIONS = 100; // lines of the log
 const MAX_MOVES = 12; // listed as text
-const REBALANCING = "swarm"; // the policy that moves partitions
 
 const byId = (id) => document.getElementById(id);
 const history = new History();
@@ -168,7 +167,7 @@ function showState(frame) {
   Object.assign(document.body.dataset, { state, frames: history.frames.length, following });
 
   const { run } = history;
-  const still = run && run.policy !== REBALANCING;
+  const still = run && run.rebalances === false;
   byId("note").hidden = !still;
   if (still) setText("note", `The policy of this run, ${run.policy}, does not rebalance: partitions stay where they are.`);
   if (!frame) return;

@@ -16,7 +16,8 @@ from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.tasks.agents import make_agent
-from sparkswarm.spark.tasks.context import BatchContext, batch_prefix
+from sparkswarm.spark.tasks.context import BatchContext
+from sparkswarm.store.files import batch_prefix
 
 OpenContext = Callable[[TaskInput], BatchContext]
 

@@ -56,10 +56,9 @@ from sparkswarm.spark.session import executor_hosts
 from sparkswarm.spark.sinks import FileSink, Sink, Sinks
 from sparkswarm.spark.task_input import ResultFiles, TaskInput
 from sparkswarm.spark.task_output import OutputKind, TaskOutput
-from sparkswarm.spark.tasks.context import batch_prefix
 from sparkswarm.store.blocks import MAX_TIME, MIN_TIME
 from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
-from sparkswarm.store.files import FileRef, Files, Folder, local_path
+from sparkswarm.store.files import FileRef, Files, Folder, batch_prefix, local_path
 from sparkswarm.store.manifest import Manifest
 from sparkswarm.store.quarantine import SPARK_SCHEMA, folder_of
 

@@ -34,7 +34,7 @@ from sparkswarm.store.blocks import Block
 from sparkswarm.store.cache import OpenDelta, QueryCache
 from sparkswarm.store.compaction import base_queries, delta_queries
 from sparkswarm.store.deltas import changed_after
-from sparkswarm.store.files import FileRef, Files
+from sparkswarm.store.files import FileRef, Files, batch_prefix
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
 from sparkswarm.store.manifest import BlockRef, ObjectsRef, StateRef
 from sparkswarm.store.prices import PriceRaster
@@ -44,11 +44,6 @@ from sparkswarm.store.segments import Base, Segment
 
 TaskFunction = Callable[["BatchContext", Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """The work of a task: rows in, rows out."""
-
-
-def batch_prefix(folder: str, batch: int) -> str:
-    """Return how the names of a batch's files begin; those of earlier batches sort before it."""
-    return f"{folder}/{batch + 1:012d}"
 
 
 _Value = TypeVar("_Value")

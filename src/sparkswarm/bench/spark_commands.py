@@ -1,0 +1,362 @@
+"""The benchmarks on Spark: options and tables of their commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+import typer
+from rich import box
+from rich.table import Table
+
+from sparkswarm.terminal import (
+    BoundsOption,
+    DensityOption,
+    JsonOption,
+    SeedOption,
+    exit_on_error,
+    progress_bar,
+    progress_steps,
+    stderr,
+    write_json,
+)
+
+Centres = Literal["uniform", "cities"]
+
+
+def fences(
+    polygons: Annotated[int, typer.Option(min=1, help="Polygons of 5 to 200 vertices.")] = 100_000,
+    circles: Annotated[int, typer.Option(min=1, help="Number of circles.")] = 1_000,
+    countries: Annotated[
+        int, typer.Option(min=0, help="Polygons of 10,000 to 20,000 vertices.")
+    ] = 20,
+    points: Annotated[int, typer.Option(min=1, help="Points per batch.")] = 500_000,
+    batches: Annotated[int, typer.Option(min=1, help="Measured batches.")] = 3,
+    cores: Annotated[int, typer.Option(min=1, help="Cores that Spark uses.")] = 2,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Measure matching with polygons and circles, and shapely in plain Spark beside it.
+
+    The rival is shapely's STRtree in every Python worker, asked with a predicate and for
+    candidates of prepared polygons; the faster of the two counts. All give pairs. A sample of
+    points is compared with every fence by shapely.
+
+    Example: sparkswarm bench fences --polygons 10000 --points 50000
+    """
+    from sparkswarm.bench.fences import FenceSettings, run_fences
+
+    settings = FenceSettings(
+        polygons=polygons, circles=circles, countries=countries, points=points, batches=batches,
+        cores=cores, seed=seed,
+    )  # fmt: skip
+    with exit_on_error(), progress_steps(5) as on_step:
+        found = run_fences(settings, on_step).to_json()
+    match, oracle = found["match"], found["oracle"]
+    table = Table(title=f"{polygons:,} polygons, batches of {points:,} points", box=box.SIMPLE)
+    table.add_column("")
+    table.add_column("points/s", justify="right")
+    table.add_row("sparkswarm", f"{match['points_per_s']:,}")
+    for name, value in match["rivals"].items():
+        table.add_row(name, f"{value:,}")
+    stderr.print(table)
+    stderr.print(f"ratio {match['ratio']}; {oracle['wrong']} of {oracle['checked']} points wrong")
+    write_json(json_to, found)
+
+
+def engine(
+    batches: Annotated[int, typer.Option(min=6, help="Batches per run.")] = 8,
+    points: Annotated[int, typer.Option(min=1000, help="Points per batch.")] = 1_000_000,
+    queries: Annotated[int, typer.Option(min=1000, help="Number of queries.")] = 1_000_000,
+    many_queries: Annotated[
+        int, typer.Option(min=0, help="Number of queries in the memory run; 0 skips it.")
+    ] = 8_000_000,
+    centres: Annotated[
+        Centres,
+        typer.Option(
+            help="Distribution of queries: uniform (a few results per point) or cities (hundreds)."
+        ),
+    ] = "uniform",
+    repeat: Annotated[int, typer.Option(min=1, help="Measurements per throughput.")] = 2,
+    cores: Annotated[int, typer.Option(min=1, help="Number of cores, and of executors.")] = 2,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Measure the engine on Spark, plain Spark, DuckDB, and the matching kernel alone.
+
+    Takes about 12 minutes. Example: sparkswarm bench engine --repeat 1 --many-queries 0
+    """
+    from sparkswarm.bench.engine import run_engine
+    from sparkswarm.bench.engine_report import MEASUREMENTS, EngineSettings
+
+    settings = EngineSettings(batches, points, queries, many_queries, centres, repeat, cores, seed)
+    with exit_on_error(), progress_steps(settings.steps) as on_step:
+        run = run_engine(settings, on_step)
+    found = run.to_json()
+    table = Table(
+        title=f"{queries:,} queries ({centres}), batches of {points:,} points, local[{cores}]",
+        box=box.SIMPLE,
+    )
+    for column in ("", "points/s", "sparkswarm is"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    ratio = found["ratio"]
+    for name, what in MEASUREMENTS.items():
+        rate = None if name in ("tasks_write", "spark_writes") else run.rate(name)
+        if rate is not None:
+            beside = {
+                "plain_spark": "plain_spark",
+                "plain_spark_lists": "plain_spark_lists",
+                "plain_spark_churn": "plain_spark_churn",
+                "shuffled": "one_host_to_shuffled",
+                "empty": "empty_pipeline",
+                "duckdb": "duckdb",
+            }.get(name, "")
+            is_so = f"{ratio[beside]:.2f} x" if ratio.get(beside) is not None else ""
+            table.add_row(what, f"{rate:,}", is_so)
+    table.add_row("the kernel alone", f"{run.kernel:,.0f}", f"{ratio['kernel']:.2f} x")
+    stderr.print(table)
+    for note in run.notes:
+        stderr.print(note)
+    times = {
+        "a batch with 1% churn": ratio["churn_to_calm"],
+        "300 partitions instead of 8": ratio["partitions_300_to_8"],
+        "the same with churn": ratio["partitions_300_to_8_churn"],
+    }
+    if ratio["direct_sink"] is not None:
+        times["40 results per point written by Spark, not by tasks"] = ratio["direct_sink"]
+    stderr.print(
+        "Time of a batch relative to one without: "
+        + ", ".join(f"{what} {value:.2f} x" for what, value in times.items())
+        + "."
+    )
+    stderr.print(
+        f"A batch of 1,000 points on 4 executors: {found['small_batch_s']:.3f} s, with 100 "
+        f"operations {found['small_batch_operations_s']:.3f} s. "
+        f"Moving 100,000 queries adds {found['move_overhead']:+.1%} to a batch. "
+        f"A sample of {found['oracle']['checked']:,} points: {found['oracle']['wrong']} wrong."
+    )
+    if run.memory:
+        stderr.print(
+            f"{many_queries:,} queries: {run.memory['bytes_per_query']:.0f} bytes each, at most "
+            f"{run.memory['peak_gb']:.1f} GB for all processes together."
+        )
+    steps = ", ".join(f"{name} {took:.2f} s" for name, took in found["profile"].items())
+    stderr.print(f"Where a batch's time goes: {steps}.")
+    write_json(json_to, found)
+
+
+def adapt(
+    batches: Annotated[
+        int,
+        typer.Option(min=6, help="Batches; the hotspot is in all but the first quarter."),
+    ] = 20,
+    points: Annotated[int, typer.Option(min=1000, help="Points per batch.")] = 200_000,
+    queries: Annotated[int, typer.Option(min=100, help="Queries before the hotspot.")] = 200_000,
+    density: DensityOption = None,
+    bounds: BoundsOption = None,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+    picture: Annotated[Path, typer.Option(help="File of the picture.")] = Path(
+        "artifacts/adapt.png"
+    ),
+) -> None:
+    """Measure how each policy handles a hotspot, on Spark, every executor a machine of its own.
+
+    Example: sparkswarm bench adapt --batches 14 --points 100000
+    """
+    from sparkswarm.bench.adapt import run_adapt, total_batches
+    from sparkswarm.bench.adapt_stream import AdaptSettings
+    from sparkswarm.bench.pictures import draw_adapt
+    from sparkswarm.workloads import Hotspot, choose_density
+
+    hotspot = Hotspot(start=round(batches * 0.27), stop=batches - 1)
+    settings = AdaptSettings(batches, points, queries, hotspot=hotspot, seed=seed)
+    with exit_on_error(), progress_bar() as progress:
+        where = choose_density(density, bounds)
+        task = progress.add_task("writing the stream", total=total_batches(settings))
+
+        def on_batch(part: str, policy: str, _: int) -> None:
+            progress.update(task, advance=1, description=f"{part}: {policy}")
+
+        run = run_adapt(where, settings, on_batch)
+        draw_adapt(run, picture)
+    table = Table(box=box.SIMPLE, title=f"during the hotspot, {where.name}")
+    for column in ("policy", "points/s", "longest task, s", "mean latency, s"):
+        table.add_column(column, justify="left" if column == "policy" else "right")
+    rate, path, latency = run.throughput(), run.critical_path(), run.latency()
+    for name in settings.policies:
+        table.add_row(name, f"{rate[name]:,.0f}", f"{path[name]:.3f}", f"{latency[name]:.3f}")
+    stderr.print(table)
+    stderr.print(
+        f"Points per second of wall clock, {settings.wall_executors} executors on as many "
+        f"cores. Longest task and latency: {settings.path_executors} executors, processor "
+        "seconds, one task at a time. Each executor stands for a machine of its own. "
+        f"Picture: {picture}"
+    )
+    write_json(json_to, run.to_json())
+
+
+def replay(
+    points: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Parquet file of points in time order; drift generates one.",
+        ),
+    ],
+    executors: Annotated[int, typer.Option(min=1, help="Number of executors.")] = 8,
+    queries: Annotated[int, typer.Option(min=1, help="Number of queries.")] = 100_000,
+    side: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Side of a query, a share of the space's width."),
+    ] = 0.0016,
+    policies: Annotated[
+        list[str] | None,
+        typer.Option(help="Policies, separated by commas. Default: all but static_history."),
+    ] = None,
+    batches: Annotated[int, typer.Option(min=3, help="Batches per run.")] = 12,
+    points_per_batch: Annotated[int, typer.Option(min=100, help="Points per batch.")] = 200_000,
+    churn: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the queries updated in each batch.")
+    ] = 0.0,
+    cores: Annotated[int, typer.Option(min=1, help="Number of cores.")] = 2,
+    x: Annotated[str | None, typer.Option(help="Column of x.")] = None,
+    y: Annotated[str | None, typer.Option(help="Column of y.")] = None,
+    bounds: Annotated[
+        tuple[float, float, float, float] | None,
+        typer.Option(
+            metavar="MIN_X MIN_Y MAX_X MAX_Y",
+            help="The space; points outside are skipped. Default: their extent.",
+        ),
+    ] = None,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+    picture: Annotated[Path, typer.Option(help="File of the picture.")] = Path(
+        "artifacts/replay.png"
+    ),
+) -> None:
+    """Stream a file of points under each policy, on Spark, every executor a machine of its own.
+
+    Example: sparkswarm bench replay --points taxis.parquet --executors 8 --json -
+    """
+    from sparkswarm.bench.pictures import draw_replay
+    from sparkswarm.bench.replay import (
+        DEFAULT_POLICIES,
+        ReplaySettings,
+        balance,
+        run_replay,
+        total_batches,
+    )
+    from sparkswarm.config import PolicyName
+    from sparkswarm.policies import POLICIES
+
+    wanted = [name for text in policies or () for name in text.replace(",", " ").split()]
+    if unknown := set(wanted) - set(POLICIES):
+        names = ", ".join(POLICIES)
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {names}")
+    settings = ReplaySettings(
+        points=points,
+        x=x,
+        y=y,
+        bounds=bounds,
+        executors=executors,
+        cores=cores,
+        queries=queries,
+        side=side,
+        policies=cast("tuple[PolicyName, ...]", tuple(dict.fromkeys(wanted)) or DEFAULT_POLICIES),
+        batches=batches,
+        points_per_batch=points_per_batch,
+        churn=churn,
+        seed=seed,
+    )
+    with exit_on_error(), progress_bar() as progress:
+        task = progress.add_task("reading the points", total=total_batches(settings))
+        run = run_replay(
+            settings, lambda name, _: progress.update(task, advance=1, description=name)
+        )
+        draw_replay(run, picture)
+    table = Table(
+        title=f"{points}: {executors} executors on {cores} cores, {queries:,} queries",
+        box=box.SIMPLE,
+        padding=(0, 0, 0, 1),
+        pad_edge=False,
+    )
+    columns = ("policy", "points/s", "balance", "of work", "longest s", "tasks s", "lent", "plan")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
+    for name, series in run.series.items():
+        work = series.mean(lambda b: balance(b.work))
+        table.add_row(
+            name,
+            f"{series.points_per_second:,.0f}",
+            f"{series.mean(lambda b: balance(b.tasks)):.3f}",
+            "" if work is None else f"{work:.3f}",
+            f"{series.mean(lambda b: max(b.tasks)):.3f}",
+            f"{series.mean(lambda b: sum(b.tasks)):.3f}",
+            f"{series.mean(lambda b: b.lent / b.points):.1%}",
+            str(series.batches[-1].partitions),
+        )
+    table.add_row("one shared host", f"{run.one_host.points_per_second:,.0f}")
+    stderr.print(table)
+    used, skipped = run.facts["batches"], run.facts["rows_skipped"]
+    one = run.one_host
+    if used < batches:
+        stderr.print(f"The file has points for {used} batches only, not {batches}.")
+    stderr.print(
+        f"Means of batches 2 to {used - 1}. Balance: mean / longest of the executors' tasks. Plan: "
+        f"its partitions. {one.mean(lambda b: b.matches / b.points):.1f} results per point. "
+        f"{skipped:,} rows skipped. {run.checked:,} numbers checked, {run.wrong} wrong. "
+        f"Picture: {picture}"
+    )
+    write_json(json_to, run.to_json())
+
+
+def apps(
+    batches: Annotated[int, typer.Option(min=4, help="Batches per run.")] = 12,
+    points: Annotated[int, typer.Option(min=1000, help="Points per batch.")] = 500_000,
+    queries: Annotated[int, typer.Option(min=1, help="Number of subscriptions.")] = 500_000,
+    aggregates: Annotated[int, typer.Option(min=1, help="Number of aggregates.")] = 200_000,
+    asks: Annotated[int, typer.Option(min=2, help="Snapshot queries per batch.")] = 200,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            help="subscriptions, aggregates, snapshots or mixed; default: all.",
+        ),
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Measurements per kind.")] = 3,
+    cores: Annotated[int, typer.Option(min=1, help="Number of cores, and of executors.")] = 2,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Measure every kind of query on the engine, and written by hand in plain Spark.
+
+    Example: sparkswarm bench apps --repeat 1 --kind aggregates
+    """
+    from sparkswarm.bench.apps import KINDS, AppsSettings, run_apps
+
+    unknown = set(kinds or ()) - set(KINDS)
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {', '.join(KINDS)}")
+    wanted = tuple(kind for kind in KINDS if kind in (kinds or KINDS))
+    settings = AppsSettings(batches, points, queries, aggregates, asks, repeat, cores, seed, wanted)
+    with exit_on_error(), progress_steps(settings.steps) as on_step:
+        run = run_apps(settings, on_step)
+    found = run.to_json()
+    table = Table(
+        title=f"{queries:,} subscriptions, {aggregates:,} aggregates, {asks:,} snapshot queries a "
+        f"batch of {points:,} points, local[{cores}]",
+        box=box.SIMPLE,
+    )
+    for column in ("", "points/s", "plain Spark", "sparkswarm is", "checked", "wrong"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    for kind, row in found.items():
+        numbers = (f"{row['points_per_s']:,}", f"{row['plain_spark']:,}", f"{row['ratio']:.2f} x")
+        table.add_row(
+            kind, *numbers, *(f"{row['oracle'][name]:,}" for name in ("checked", "wrong"))
+        )
+    stderr.print(table)
+    for kind, row in found.items():
+        steps = ", ".join(f"{name} {took:.2f}" for name, took in row["seconds"].items())
+        stderr.print(f"Seconds of a batch, {kind}: {steps}.")
+    write_json(json_to, found)
