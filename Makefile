@@ -7,8 +7,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.set-up
 
 # A file of tests stays in one process, because starting Spark takes seconds. Each of the processes
-# may have a Spark of its own, so there are not too many.
-PARALLEL := -n auto --maxprocesses 4 --dist loadfile
+# may have a Spark of its own, so there are not too many. tests/conftest.py puts long files first.
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # A Spark or Python path from the surrounding shell would quietly replace the locked packages.
 unexport SPARK_HOME
@@ -38,6 +38,8 @@ $(STAMP): requirements-build.lock requirements.lock pyproject.toml
 test: lint typecheck ## Run all checks: formatting, lint, types, then the tests (PYTEST_ARGS=...)
 	@sh scripts/check-chromium.sh
 	@echo "== pytest"
+	@# Once and in advance: otherwise every process of the tests and of Spark compiles them at once.
+	@$(BIN)/python -c "from sparkswarm.demo.warm_up import main; main()"
 	@$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 
 test-long: setup ## Run all tests, the long ones too, with many more random examples

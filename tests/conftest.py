@@ -1,8 +1,10 @@
-"""What every test needs: how thorough Hypothesis is, and which Python Spark's workers run."""
+"""What every test needs: how thorough Hypothesis is, how Spark's processes run, and the order."""
 
 import os
 import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # No deadline: a kernel's first call compiles it, and CI machines are slow at odd moments.
@@ -16,3 +18,22 @@ settings.load_profile(
 
 # Spark would start its workers with the first python3 on PATH, which may lack our packages.
 os.environ["PYSPARK_PYTHON"] = sys.executable
+
+# Virtual machines for tests live for a minute or two: the JVM's slower, better compiler would take
+# more processor time than it saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+STARTS_SPARK = (
+    "behaviour/", "bench/", "demo/", "examples/", "runfile/", "sim/test_fuzz", "spark/test_",
+    "test_docs", "test_environment", "test_examples",
+)  # fmt: skip
+"""Files that take long: they start Spark, or play many seeds."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take long first, so that no process is left with one at the end.
+
+    The Makefile tells pytest-xdist to keep this order.
+    """
+    here = Path(__file__).parent
+    items.sort(key=lambda i: not i.path.relative_to(here).as_posix().startswith(STARTS_SPARK))

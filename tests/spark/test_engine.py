@@ -122,7 +122,7 @@ def check(spark, tmp_path, world, policy, executors, resize=(), **settings):
 
 @pytest.mark.parametrize(
     ("executors", "adaptive", "shared_host"),
-    [(1, True, False), (2, False, True), (7, True, False), (22, False, False), (22, True, True)],
+    [(1, True, False), (2, False, True), (7, True, False), (22, False, True)],
 )
 def test_swarm_finds_all_matches_while_partitions_move_split_merge_and_are_shared(
     spark, tmp_path, aqe, executors, adaptive, shared_host

@@ -24,8 +24,14 @@ from .kinds import DELAY, SECOND, Scene, answer, answered, expected, told
 from .world import BOUNDS, Restless, config, difference, matches_of
 
 WINDOWS = [
-    Sliding("12 seconds"), Tumbling("10 s"), Count(200), Bytes(9_000), Sliding("1 day"),
-]  # fmt: skip
+    Sliding("12 seconds"),
+    Count(200),
+    *(
+        pytest.param(window, marks=pytest.mark.long)
+        for window in (Tumbling("10 s"), Bytes(9_000), Sliding("1 day"))
+    ),
+]
+"""By time and by number; tests/window has all of them without Spark."""
 SUBSCRIPTIONS = Subscriptions({"speed": "number", "kind": "text", "load": "number"})
 
 
@@ -108,7 +114,9 @@ def test_snapshot_queries_see_all_that_is_kept_wherever_it_was_kept(spark, tmp_p
     assert later["count"].to_pylist() == [len(answer({**box, "since": since}, past, window))]
 
 
-@pytest.mark.parametrize("policy", ["swarm", "replicated", "hash_cell"])
+@pytest.mark.parametrize(
+    "policy", ["swarm", "replicated", pytest.param("hash_cell", marks=pytest.mark.long)]
+)
 def test_all_kinds_at_once_and_a_batch_that_fails_on_the_way(spark, tmp_path, policy):
     scene = Scene(3, ("continuous", "aggregates", "snapshots"))
     scene.write(tmp_path)
