@@ -19,11 +19,13 @@ WHOLE = {
     "beta": (1, None),
     "max_pairs_per_round": (0, None),
 }
+WHOLE |= {"max_query_bytes": (1, None), "max_operations": (0, None), "max_kept_bytes": (0, None)}
 WHOLE |= {"max_receivers": (0, None), "merge_every_rounds": (0, None)}
 FRACTIONS = {
     "round_seconds": (0, None),
     "expired_query_seconds": (0, None),
     "max_future_seconds": (0, None),
+    "max_query_share": (0.0, 1.0),
     "min_gain": (0.0, 1.0),
     "decay": (0.0, 1.0),
     "payback_rounds": (0.0, None),

@@ -119,6 +119,34 @@ class SwarmConfig:
         "`inf` accepts all.",
         "seconds",
     )
+    max_query_share: float = option(
+        1.0,
+        number(0.0, 1.0),
+        "Largest share of the space that the rectangle of one query may cover. Larger ones are "
+        "rejected: each costs a result for every point that it covers.",
+        "fraction",
+    )
+    max_query_bytes: int = option(
+        1_000_000,
+        whole(1),
+        "Largest size of what a query has beside its rectangle: the columns of an application, "
+        "such as conditions and keywords, and the text of a geometry. Larger ones are rejected.",
+        "bytes",
+    )
+    max_operations: int = option(
+        0,
+        whole(0),
+        "Largest number of operations and snapshot queries in a batch; those behind it are "
+        "rejected. 0 is unlimited. It does not count what is preloaded.",
+        "operations",
+    )
+    max_kept_bytes: int = option(
+        0,
+        whole(0),
+        "Largest size of what is kept beside queries: points of the window, state, and objects of "
+        "events. The run ends before a batch that would leave more is committed. 0 is unlimited.",
+        "bytes",
+    )
     cost_model: CostModelName = option(
         "work",
         choice(*get_args(CostModelName)),

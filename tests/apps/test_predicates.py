@@ -298,7 +298,7 @@ def test_a_text_states_a_condition(text: str, condition: Any) -> None:
         ("(" * 5000, f"nested more than 50 deep at {MAX_DEPTH + 1}"),
         (
             " " * MAX_LENGTH + "active",
-            f"{MAX_LENGTH + 6} characters are too many, {MAX_LENGTH} are allowed",
+            f"{MAX_LENGTH + 6} characters are more than max_condition_length {MAX_LENGTH}",
         ),
     ],
 )

@@ -307,6 +307,17 @@ def test_points_per_cell_are_exact_where_the_journal_counts_partitions(page, pat
     assert "mean" not in browser.text("#legend-text")
 
 
+def test_a_page_with_a_token_follows_and_hides_it(browser, path):
+    write(path, wandering(2))
+    with MapServer(path, "0.0.0.0") as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        browser.open(server.url.replace("0.0.0.0", "127.0.0.1"))
+        browser.wait_for("document.body?.dataset.batch === '1'")
+        assert "token" not in browser.value("location.href")
+        assert browser.errors == []
+        server.shutdown()
+
+
 def test_hostile_names_show_as_text(page, path):
     plan = first_plan()
     told = (progress(0, plan, bad=HOSTILE), plan, decided(0))

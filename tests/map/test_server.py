@@ -226,6 +226,59 @@ def test_the_command_warns_where_others_can_read(command, journal):
     result, server, _ = command(journal, "--port", 0, "--host", "0.0.0.0", "--no-browser")
     assert "warning" in result.stderr
     assert not server.only_loopback
+    assert server.token in "".join(result.stderr.split())
+
+
+@pytest.fixture
+def open_server(journal):
+    with MapServer(journal, "0.0.0.0") as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def ask_from_outside(open_server):
+    def ask(path, cookie=None):
+        connection = http.client.HTTPConnection("127.0.0.1", open_server.server_port)
+        headers = {"Host": "sparkswarm.example"} | ({"Cookie": cookie} if cookie else {})
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        response.read()
+        connection.close()
+        return response.status, response.headers
+
+    return ask
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/events", "/?token=", "/?token=guessed", "/nothing"])
+def test_other_machines_need_the_token(ask_from_outside, open_server, path):
+    port = open_server.server_port
+    assert ask_from_outside(path)[0] == 403
+    assert ask_from_outside(path, f"token-{port}=guessed")[0] == 403
+    assert ask_from_outside(path, f"token-{port}=")[0] == 403
+    assert ask_from_outside(path, "\x00;=,")[0] == 403
+
+
+def test_the_url_with_the_token_opens_the_page_and_leaves_the_address(
+    ask_from_outside, open_server
+):
+    path = open_server.url.partition(f":{open_server.server_port}")[2]
+    status, headers = ask_from_outside(path)
+    assert (status, headers["Location"]) == (303, "/")
+    cookie, _, attributes = headers["Set-Cookie"].partition(";")
+    assert {"HttpOnly", "SameSite=Strict"} <= set(attributes.replace(" ", "").split(";"))
+    for path in (*PAGES, "/events"):
+        assert ask_from_outside(path, cookie)[0] == 200, path
+
+
+def test_a_token_is_long_and_of_one_server(journal):
+    with MapServer(journal, "0.0.0.0") as one, MapServer(journal, "0.0.0.0") as other:
+        assert one.token != other.token
+        assert len(one.token) >= 32
+    with MapServer(journal) as local:
+        assert not local.token
+        assert "token" not in local.url
 
 
 def test_the_command_waits_for_a_run_that_has_not_begun(command, tmp_path):

@@ -39,6 +39,10 @@ def write_folder(experiment: Experiment, folder: Path) -> list[Path]:
     return files
 
 
+_FORMULAS = ("=", "+", "-", "@", "\t")
+"""How a text begins that spreadsheets take for a formula."""
+
+
 def json_file(data: Any, path: Path) -> Path:
     """Write indented JSON."""
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
@@ -57,8 +61,17 @@ def write_csv(rows: Sequence[Row], path: Path) -> Path:
         if rows:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return path
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as a spreadsheet must see it: no text is a formula, or ends its row."""
+    if not isinstance(value, str):
+        return value
+    # Python's writer does not quote a carriage return, which many readers take for an end.
+    text = value.replace("\r", " ")
+    return f"'{text}" if text.startswith(_FORMULAS) else text
 
 
 def write_claims(found: Sequence[Claim], path: Path) -> Path:

@@ -47,8 +47,8 @@ def map_(
         server = MapServer(journal, host, port)
     if not is_loopback(host):
         stderr.print(
-            f"[bold yellow]warning:[/] anyone who can reach {host} can read this run's journal; "
-            "there is no password",
+            f"[bold yellow]warning:[/] anyone who has this URL and can reach {host} can read this "
+            "run's journal; neither it nor its token is encrypted on the way",
             highlight=False,
         )
     if not journal.exists():

@@ -1,17 +1,21 @@
 """The web server of the map: one page, its files, and the journal from an offset on.
 
-Owns the routes and who may use them. Routes are fixed, so a request's path never becomes a file's
-path. Read-only and stateless: the journal is read when the page polls.
+Owns the routes and who may use them: this machine, or who has the token. Routes are fixed, so a
+request's path never becomes a file's path. Read-only and stateless: the journal is read when the
+page polls.
 """
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import re
+import secrets
 import socket
 import threading
 from collections.abc import Mapping
 from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
@@ -47,6 +51,9 @@ HEADERS = {
 
 OFFSET = re.compile(r"[0-9]{1,18}")
 
+TOKEN = "token"
+"""Name of the token in the URL of the page, and of the cookie with which the page sends it."""
+
 
 class MapServer(ThreadingHTTPServer):
     """Serves the map of one journal.
@@ -56,7 +63,8 @@ class MapServer(ThreadingHTTPServer):
     journal
         The journal's file; it need not exist yet.
     host
-        Address to listen on; any but loopback lets other machines read the journal.
+        Address to listen on. With any but loopback, every request needs a token, which is new for
+        each server and part of its URL. It is not encrypted on its way.
     port
         Port; 0 takes a free one.
 
@@ -71,6 +79,7 @@ class MapServer(ThreadingHTTPServer):
     def __init__(self, journal: Path | str, host: str = LOOPBACK, port: int = 0) -> None:
         self.journal = Path(journal)
         self.only_loopback = is_loopback(host)
+        self.token = "" if self.only_loopback else secrets.token_urlsafe()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         static = files("sparkswarm.map") / "static"
         self.pages = {path: (static / name).read_bytes() for path, (name, _) in PAGES.items()}
@@ -83,9 +92,10 @@ class MapServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """URL of the page."""
+        """URL of the page, with the token if there is one."""
         host, port = str(self.server_address[0]), self.server_port
-        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        query = f"?{TOKEN}={self.token}" if self.token else ""
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/{query}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log nothing: browsers close connections in the middle of an answer."""
@@ -103,6 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.only_loopback and not _names_loopback(self.headers.get("Host", "")):
             # DNS rebinding: scripts of another site must not read the journal.
             self._refuse(HTTPStatus.FORBIDDEN, "this map is served to this machine only")
+        elif self.server.token and not self._has_token_cookie():
+            self._log_in(parse_qs(url.query).get(TOKEN, [""])[-1])
         elif url.path in PAGES:
             self._answer(self.server.pages[url.path], PAGES[url.path][1])
         elif url.path == "/events":
@@ -111,6 +123,31 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "not found")
 
     do_HEAD = do_GET  # noqa: N815
+
+    @property
+    def _cookie(self) -> str:
+        # Cookies do not know ports.
+        return f"{TOKEN}-{self.server.server_port}"
+
+    def _has_token_cookie(self) -> bool:
+        try:
+            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(self._cookie)
+        except CookieError:
+            return False
+        return cookie is not None and self._is_token(cookie.value)
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self.server.token.encode())
+
+    def _log_in(self, given: str) -> None:
+        """Answer a request without the cookie: where its URL has the token, with the cookie."""
+        if not self._is_token(given):
+            self._refuse(HTTPStatus.FORBIDDEN, "this map needs the token of the URL that it gave")
+            return
+        cookie = f"{self._cookie}={given}; HttpOnly; SameSite=Strict; Path=/"
+        # Away from the URL with the token, so that nobody copies it from there.
+        headers = {"Set-Cookie": cookie, "Location": "/"}
+        self._answer(b"", "text/plain; charset=utf-8", HTTPStatus.SEE_OTHER, headers)
 
     def _events(self, since: str) -> None:
         if not OFFSET.fullmatch(since):

@@ -27,6 +27,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from sparkswarm.errors import StoreError
+from sparkswarm.store.private import private_folder
 
 Content: TypeAlias = "bytes | pa.Buffer"
 
@@ -259,6 +260,7 @@ class Files:
 
     def _fetched(self, ref: FileRef, refetch: bool) -> Path:
         """Return a local copy, fetched if it is missing or ``refetch`` is set."""
+        private_folder(Path(self.cache))
         path = self._cached(ref.name)
         if refetch or not path.exists() or path.stat().st_size != ref.size:
             content = self.read(ref.name)

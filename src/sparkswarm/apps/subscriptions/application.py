@@ -11,6 +11,7 @@ rectangles of queries that have some.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ from sparkswarm.apps.subscriptions.predicates import (
     KINDS,
     LOW,
     MATCH,
+    MAX_LENGTH,
     THEN,
     Condition,
     compile_conditions,
@@ -107,6 +109,9 @@ class Subscriptions(Application):
     keywords
         The column with the keywords of the points: a list of strings, each of them a keyword, or
         a string that is split into keywords. Case does not matter.
+    max_condition_length
+        Most characters of a condition; queries with longer ones are rejected. Those that are
+        stored already are not.
     """
 
     query_columns: Mapping[str, str] = {
@@ -115,25 +120,35 @@ class Subscriptions(Application):
         "any_of": "ARRAY<STRING>",
     }
 
-    def __init__(self, columns: Mapping[str, str], keywords: str | None = None) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, str],
+        keywords: str | None = None,
+        max_condition_length: int = MAX_LENGTH,
+    ) -> None:
         for name, kind in columns.items():
             if kind not in KINDS:
                 raise ConfigError(
                     f"column {name} of Subscriptions cannot be of the kind {kind!r}; "
                     f"choose one of {', '.join(KINDS)}"
                 )
+        if isinstance(max_condition_length, bool) or not max_condition_length >= 1:
+            raise ConfigError(
+                f"max_condition_length must be at least 1, got {max_condition_length!r}"
+            )
         self._columns = dict(columns)
         self._keywords = keywords
+        self._max_length = max_condition_length
         wanted = dict.fromkeys([*columns, *([] if keywords is None else [keywords])])
         self.point_columns = tuple(name for name in wanted if name not in PLAIN_NAMES.values())
 
     def reject(self, queries: pa.Table) -> Sequence[str | None]:
         """Reject conditions that cannot be parsed, and keywords that cannot be found."""
-        return self._reasons(queries, *self._conditions(queries))
+        return self._reasons(queries, *self._conditions(queries, self._max_length))
 
     def build(self, queries: pa.Table) -> Built | None:
         """Compile each distinct condition once, and number the keywords."""
-        conditions, position = self._conditions(queries)
+        conditions, position = self._conditions(queries, sys.maxsize)
         for row, reason in enumerate(self._reasons(queries, conditions, position)):
             if reason is not None:
                 raise InputError(
@@ -175,7 +190,9 @@ class Subscriptions(Application):
         features = PointFeatures(row_of, ranks, starts, keywords)
         return _decide(pairs.points, pairs.queries, features, built.tests)
 
-    def _conditions(self, queries: pa.Table) -> tuple[list[Condition | str], LongArray]:
+    def _conditions(
+        self, queries: pa.Table, max_length: int
+    ) -> tuple[list[Condition | str], LongArray]:
         """Return the distinct conditions, and the position of each query's own, or -1.
 
         A condition that cannot be parsed is replaced by the reason.
@@ -190,7 +207,7 @@ class Subscriptions(Application):
         conditions: list[Condition | str] = []
         for text in encoded.dictionary.to_pylist():
             try:
-                conditions.append(parse(text, self._columns))
+                conditions.append(parse(text, self._columns, max_length))
             except InputError as error:
                 conditions.append(f"where: {error}")
         return conditions, position

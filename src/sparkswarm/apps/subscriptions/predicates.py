@@ -50,7 +50,7 @@ Value = int | float | str
 """A literal: a number, a string, 0 or 1 for false and true, microseconds since 1970 for a time."""
 
 MAX_LENGTH = 10_000
-"""Characters of a condition. Longer ones are rejected: every pair would pay for them."""
+"""Characters of a condition, by default. Longer ones are rejected: every pair pays for them."""
 MAX_DEPTH = 50
 """Nesting of parentheses and ``not``. Deeper conditions are rejected."""
 
@@ -123,7 +123,7 @@ class _Token(NamedTuple):
     """Counted from 1."""
 
 
-def parse(text: str, columns: Mapping[str, str]) -> Condition:
+def parse(text: str, columns: Mapping[str, str], max_length: int = MAX_LENGTH) -> Condition:
     """Parse a condition; ``columns`` are those that it may use, each with one of :data:`KINDS`.
 
     Raises
@@ -131,8 +131,8 @@ def parse(text: str, columns: Mapping[str, str]) -> Condition:
     InputError
         If it is not a condition; the message says why and at which character, counted from 1.
     """
-    if len(text) > MAX_LENGTH:
-        raise InputError(f"{len(text)} characters are too many, {MAX_LENGTH} are allowed")
+    if len(text) > max_length:
+        raise InputError(f"{len(text)} characters are more than max_condition_length {max_length}")
     return _Parser(text, columns).parse()
 
 

@@ -54,6 +54,7 @@ from sparkswarm.spark.tasks.packing import PACKED_DDL, PackedRows, RowKind
 from sparkswarm.spark.tasks.route import route_task
 from sparkswarm.spark.tasks.state import state_task
 from sparkswarm.store.deltas import is_compaction_due
+from sparkswarm.store.kept import state_bytes, window_bytes
 from sparkswarm.store.manifest import Manifest
 from sparkswarm.window.windows import TimeWeights, exact_start
 
@@ -504,9 +505,7 @@ def progress_of(
         quarantined=dict(rejected),
         stages=dict(stages),
         window_points=sum(block.points for block in blocks),
-        window_bytes=sum(block.meta.size * block.points // block.meta.rows for block in blocks),
-        state_bytes=sum(
-            file.size for file in {s.file for some in after.states.values() for s in some}
-        ),
+        window_bytes=window_bytes(after),
+        state_bytes=state_bytes(after),
         objects=sum(ref.rows for ref in after.objects.values()),
     )

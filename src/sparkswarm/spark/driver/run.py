@@ -59,6 +59,7 @@ from sparkswarm.spark.task_output import OutputKind, TaskOutput
 from sparkswarm.store.blocks import MAX_TIME, MIN_TIME
 from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
 from sparkswarm.store.files import FileRef, Files, Folder, batch_prefix, local_path
+from sparkswarm.store.kept import check_kept_bytes
 from sparkswarm.store.manifest import Manifest
 from sparkswarm.store.quarantine import SPARK_SCHEMA, folder_of
 
@@ -421,6 +422,7 @@ class RunLoop:
         epoch = task_input.epoch
         latest = max([previous.max_event_time, *(output.max_event_time for output in outputs)])
         manifest = manifest_after(task_input, outputs, latest)
+        check_kept_bytes(manifest, self.config.max_kept_bytes, epoch.batch)
         self._last = Commit(
             batch=epoch.batch,
             plan=epoch.plan,

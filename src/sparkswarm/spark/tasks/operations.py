@@ -26,6 +26,7 @@ from sparkswarm.spark.task_output import OutputKind, TaskOutput, TaskStage
 from sparkswarm.spark.tasks.answers import route_snapshots
 from sparkswarm.spark.tasks.packing import PackedRows, nulls
 from sparkswarm.store.deltas import Changes
+from sparkswarm.store.epochs import INITIAL
 from sparkswarm.store.files import FileRef, Folder
 from sparkswarm.store.names import LONGEST_NAME
 from sparkswarm.store.operations import store_operations
@@ -104,6 +105,7 @@ def check_operations(
             (is_snapshot & (OutputKind.ANSWERS not in ctx.input.outputs), NO_SINK),
             (null_id, NULL_ID),
             (_too_long(rows), LONG_ID),
+            *_limit_checks(ctx, rows, has_box),
             *_shape_checks(has_box, shape_reasons),
             (has_box & null_value, NULL_VALUE),
             *((has_box & (cells.fault == f), FAULT_REASONS[f]) for f in Fault if f),
@@ -166,6 +168,32 @@ def _too_long(rows: pa.Table) -> npt.NDArray[np.bool_]:
     if ids.type != pa.string():
         return np.zeros(rows.num_rows, dtype=bool)
     return np.asarray(pc.fill_null(pc.greater(pc.binary_length(ids), LONGEST_NAME), False))
+
+
+def _limit_checks(
+    ctx: BatchContext, rows: pa.Table, has_box: npt.NDArray[np.bool_]
+) -> list[tuple[npt.NDArray[np.bool_], str]]:
+    """Return which operations are beyond a limit of the settings, by reason."""
+    config = ctx.input.config
+    checks = []
+    if config.max_operations and ctx.epoch.batch != INITIAL:
+        beyond = np.arange(rows.num_rows) >= config.max_operations
+        checks.append((beyond, f"beyond max_operations ({config.max_operations}) of a batch"))
+    size = np.zeros(rows.num_rows, dtype=np.int64)
+    for name in {GEOMETRY, DETAILS} & set(rows.column_names):
+        size += pc.fill_null(pc.binary_length(rows.column(name)), 0).to_numpy()
+    too_long = size > config.max_query_bytes
+    checks.append((too_long, f"longer than max_query_bytes ({config.max_query_bytes})"))
+    if config.max_query_share < 1.0:
+        low_x, low_y, high_x, high_y = boxes_of(rows).T
+        space = ctx.grid.bounds
+        width = np.minimum(high_x, space.max_x) - np.maximum(low_x, space.min_x)
+        height = np.minimum(high_y, space.max_y) - np.maximum(low_y, space.min_y)
+        whole = (space.max_x - space.min_x) * (space.max_y - space.min_y)
+        inside = (width > 0) & (height > 0)
+        too_large = has_box & inside & (width * height > config.max_query_share * whole)
+        checks.append((too_large, f"larger than max_query_share ({config.max_query_share})"))
+    return checks
 
 
 def _since_after_until(rows: pa.Table) -> npt.NDArray[np.bool_]:
