@@ -67,11 +67,18 @@ def test_the_hotspot_comes_glides_and_goes(batch, share):
 
 
 @pytest.mark.parametrize(("batch", "share"), [(5, 0.0), (30, 1.0), (50, 0.0)])
-def test_new_subscriptions_wait_in_the_hotspot_while_it_is_there(batch, share):
+def test_new_subscriptions_are_in_the_hotspot_while_it_is_there(batch, share):
     start = QUERIES + CHANGES * (batch - 1)
     table = rows(QueriesOptions, SCENE.query_options(), start, start + CHANGES).drop_null()
     x, y = (table[edge].to_numpy() for edge in ("min_x", "min_y"))
     assert np.mean(in_hotspot(x, y, batch)) == pytest.approx(share, abs=0.03)
+
+
+def test_when_the_hotspot_begins_subscriptions_wait_for_its_points():
+    stop = QUERIES + CHANGES * (SCENE.during.start - 1)
+    table = rows(QueriesOptions, SCENE.query_options(), QUERIES, stop).drop_null()
+    x, y = (table[edge].to_numpy() for edge in ("min_x", "min_y"))
+    assert np.sum(in_hotspot(x, y, SCENE.during.start)) > QUERIES / 6
 
 
 def test_both_streams_end_with_the_last_batch():

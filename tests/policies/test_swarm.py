@@ -9,7 +9,7 @@ import pytest
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.observe.describe import describe
-from sparkswarm.policies import AgentReport, Collected, TaskWork
+from sparkswarm.policies import AgentReport, BlockSums, Collected, TaskWork
 from sparkswarm.policies.swarm import SwarmControl, SwarmController
 from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.messages import (
@@ -140,7 +140,8 @@ def test_the_price_of_a_candidate_is_what_it_led_to():
     it = controller(round_batches=2)
     prices = Prices(per_point=1e-6, per_check=1e-8, per_match=3e-8)
     work = TaskWork(points=10, checks=200, matches=100, pieces=1, seconds=1.0)
-    it.observe([work], prices, candidates=1000.0)
+    everywhere = BlockSums(np.arange(4), np.full(4, 250.0))
+    it.observe([work], prices, candidates=[everywhere])
     lending = it.lending_prices
     assert lending is not None
     assert lending.per_point == 1e-6

@@ -18,7 +18,7 @@ from sparkswarm.geometry import Bounds
 from sparkswarm.spark.engine import Swarm
 from sparkswarm.spark.handle import Handle
 
-POINTS, QUERIES, CHANGES = 200_000, 100_000, 3_000
+POINTS, QUERIES, CHANGES = 200_000, 100_000, 4_000
 """Points of a batch, subscriptions registered at first, and operations in each later batch."""
 
 BOUNDS = Bounds(-180, -60, 180, 75)
@@ -27,14 +27,17 @@ BOUNDS = Bounds(-180, -60, 180, 75)
 GRID = (720, 270)
 """Cells of half a degree."""
 
-SIDE, BAD_ROWS = 0.0006, 0.001
-"""A subscription's side as a fraction of the world's, about 20 km; fraction of invalid points."""
+SIDE, BAD_ROWS = 0.0012, 0.001
+"""A subscription's side as a fraction of the world's, about 40 km; fraction of invalid points.
+So large that matching is most of the work, as where rebalancing is needed."""
 
 HOTSPOT_SHARE = 0.6
-HOTSPOT = "0.46,0.68,0.02,{share},{start},{stop},0.433,0.66"
-"""A square of 7 by 3 degrees that moves from Morocco over the Atlantic, by about a fifteenth of
-its width in a batch. If it were much faster, rebalancing would not pay off before the load is
-elsewhere. It stays within one partition of a uniform plan for eight executors."""
+GATHERING = "0.46,0.68,0.02,{share},{start},{stop}"
+HOTSPOT = GATHERING + ",0.433,0.66"
+"""A square of 7 by 3 degrees in which subscriptions gather before there are points. Then it moves
+from Morocco over the Atlantic, by about a fifteenth of its width in a batch. If it were much
+faster, rebalancing would not pay off before the load is elsewhere. It stays within one partition
+of a uniform plan for eight executors."""
 
 RATE = round(POINTS / (24 * 60))
 """Points per second of event time: a batch covers 24 minutes, 60 batches a day."""
@@ -62,6 +65,12 @@ class Scene:
         """The batches with the hotspot."""
         return self.phases["during the hotspot"]
 
+    @property
+    def gathering(self) -> range:
+        """The batches before the hotspot whose subscriptions are in it already."""
+        start = self.during.start
+        return range(start - start // 2, start)
+
     def hour(self, batch: int) -> float:
         """Return the hour of the day, UTC, in the middle of a batch."""
         return (batch + 0.5) * POINTS / RATE / 3600 % 24
@@ -70,7 +79,7 @@ class Scene:
         """Return the options of the source of points: cities by time of day, and the hotspot."""
         start, stop = (POINTS * batch // RATE for batch in (self.during.start, self.during.stop))
         return {
-            **self._options(HOTSPOT_SHARE, start, stop),
+            **self._options(HOTSPOT.format(share=HOTSPOT_SHARE, start=start, stop=stop)),
             "rowsPerBatch": POINTS,
             "rowsPerSecond": RATE,
             "limit": POINTS * self.batches,
@@ -81,12 +90,17 @@ class Scene:
     def query_options(self) -> dict[str, object]:
         """Return the options of the source of operations on subscriptions.
 
-        Subscriptions are in the cities at any time of day; new ones during the hotspot are in it.
-        In this stream's event time a batch lasts a second, the first one longer.
+        Subscriptions are in the cities at any time of day; new ones before and during the hotspot
+        are in it. In this stream's event time a batch lasts a second, the first one longer.
         """
         first = QUERIES // CHANGES
+        hotspot = ";".join(
+            form.format(share=1.0, start=batches.start + first, stop=batches.stop + first)
+            for form, batches in ((GATHERING, self.gathering), (HOTSPOT, self.during))
+            if batches
+        )
         return {
-            **self._options(1.0, self.during.start + first, self.during.stop + first),
+            **self._options(hotspot),
             "queries": QUERIES,
             "churn": CHANGES / QUERIES,
             "rowsPerSecond": CHANGES,
@@ -94,12 +108,12 @@ class Scene:
             "side": SIDE,
         }
 
-    def _options(self, share: float, start: int, stop: int) -> dict[str, object]:
+    def _options(self, hotspot: str) -> dict[str, object]:
         b = BOUNDS
         return {
             "bounds": f"{b.min_x},{b.min_y},{b.max_x},{b.max_y}",
             "grid": f"{GRID[0]},{GRID[1]}",
-            "hotspot": HOTSPOT.format(share=share, start=start, stop=max(stop, start + 1)),
+            "hotspot": hotspot,
             "seed": self.seed,
         }
 

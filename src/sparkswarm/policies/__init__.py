@@ -4,6 +4,7 @@ A new policy is a module beside these, an entry in ``POLICIES`` and its name in 
 """
 
 from sparkswarm.errors import ConfigError
+from sparkswarm.policies.lending_prices import Blocks, BlockSums, LendingPrices
 from sparkswarm.policies.policy import (
     Agent,
     AgentContext,
@@ -13,7 +14,6 @@ from sparkswarm.policies.policy import (
     Controller,
     ForcedChange,
     History,
-    LendingPrices,
     PointRouter,
     Policy,
     TaskWork,
@@ -28,6 +28,8 @@ __all__ = [
     "Agent",
     "AgentContext",
     "AgentReport",
+    "BlockSums",
+    "Blocks",
     "Collected",
     "Control",
     "Controller",

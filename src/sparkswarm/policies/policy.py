@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol
 from sparkswarm.compiled import FloatArray, IntArray, LongArray
 from sparkswarm.config import SwarmConfig
 from sparkswarm.geometry import CellRect, Grid, QueryCells
+from sparkswarm.policies.lending_prices import BlockSums, LendingPrices
 from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.messages import Decision, Message
@@ -97,22 +98,6 @@ class Collected:
 
     points: SoftStatistics
     partitions: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LendingPrices:
-    """Prices of a point before it is matched: in any unit, only their ratio counts.
-
-    Attributes
-    ----------
-    per_point
-        Of a point in a cell without queries.
-    per_query
-        Of each query that overlaps the point's cell.
-    """
-
-    per_point: float
-    per_query: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +189,8 @@ class Controller(Protocol):
         work: Sequence[TaskWork],
         prices: Prices,
         collected: Sequence[Collected] = (),
-        candidates: float = 0.0,
+        candidates: Sequence[BlockSums] = (),
+        found: Sequence[BlockSums] = (),
     ) -> None:
         """Take note of what the tasks of the batch did.
 
@@ -216,8 +202,9 @@ class Controller(Protocol):
             Learnt from the tasks of this batch and of all before.
         collected
             Statistics of partitions that tasks collected for their owners.
-        candidates
-            Queries in the cells of the batch's points; 0 where unknown.
+        candidates, found
+            By task and block of cells, queries in the cells of points before they were matched;
+            and their checks, results among them. Both empty where nothing may be lent.
         """
 
     def end_batch(self, reports: Sequence[AgentReport]) -> tuple[Decision, ...]:

@@ -21,6 +21,7 @@ import numpy as np
 from sparkswarm.compiled import FloatArray
 from sparkswarm.config import SwarmConfig
 from sparkswarm.geometry import Grid, QueryCells
+from sparkswarm.policies.lending_prices import BlockSums, CandidatePrice, LendingPrices
 from sparkswarm.policies.policy import (
     Agent,
     AgentContext,
@@ -29,7 +30,6 @@ from sparkswarm.policies.policy import (
     Controller,
     ForcedChange,
     History,
-    LendingPrices,
     PointRouter,
     TaskWork,
 )
@@ -63,9 +63,6 @@ from sparkswarm.store.statistics import (
     open_soft,
     recall,
 )
-
-CANDIDATES_DECAY = 0.8
-"""Factor applied in each batch to what earlier ones told about the work of a candidate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +163,7 @@ class SwarmController:
         # What was collected: in files, and, added up by partition, what came without one.
         self._collected: list[Collected] = []
         self._summed: dict[int, FloatArray] = {}
-        self._work_s = self._candidates = 0.0
+        self._candidate_price = CandidatePrice()
 
     @property
     def match_weight(self) -> float:
@@ -178,9 +175,7 @@ class SwarmController:
         """Prices of points for lending; None where nothing is lent."""
         if not self._config.lending:
             return None
-        prices = self._learnt
-        per_query = self._work_s / self._candidates if self._candidates else prices.per_match
-        return LendingPrices(per_point=prices.per_point, per_query=per_query)
+        return self._candidate_price.prices(self._learnt)
 
     @property
     def soft_files(self) -> frozenset[str]:
@@ -269,7 +264,8 @@ class SwarmController:
         work: Sequence[TaskWork],
         prices: Prices,
         collected: Sequence[Collected] = (),
-        candidates: float = 0.0,
+        candidates: Sequence[BlockSums] = (),
+        found: Sequence[BlockSums] = (),
     ) -> None:
         """Take note of what the tasks of the batch did; agents hear the prices round by round."""
         self._learnt = prices
@@ -281,9 +277,8 @@ class SwarmController:
                 earlier = self._summed.get(key)
                 self._summed[key] = points if earlier is None else earlier + points
         if candidates:
-            found = sum(prices.per_check * w.checks + prices.per_match * w.matches for w in work)
-            self._work_s = CANDIDATES_DECAY * self._work_s + found
-            self._candidates = CANDIDATES_DECAY * self._candidates + candidates
+            seconds = sum(prices.per_check * w.checks + prices.per_match * w.matches for w in work)
+            self._candidate_price.observe(seconds, candidates, found)
         self._points += sum(one.points for one in work)
         self._longest_s += max((one.seconds for one in work), default=0.0)
 

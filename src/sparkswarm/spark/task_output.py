@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparkswarm.observe.progress import Counts, Loan
+from sparkswarm.policies.lending_prices import BlockSums
 from sparkswarm.policies.policy import AgentReport, Collected
 from sparkswarm.spark.tasks.packing import PACKED_SCHEMA, PackedRows, packed
 from sparkswarm.store.blocks import MIN_TIME
@@ -172,8 +173,11 @@ class TaskOutput:
         Latest event time seen, in microseconds; MIN_TIME where none was.
     agent
         What the policy's agent tells its controller.
-    loans, candidates
-        What a route task lent, and the queries in the cells of its points.
+    loans
+        What a route task lent.
+    candidates, found
+        By block of cells: queries in the cells of points that a task routed; checks of points that
+        a task matched, results among them. None where nothing may be lent.
     collected
         Statistics of partitions that other executors own.
     result_files
@@ -195,7 +199,8 @@ class TaskOutput:
     max_event_time: int = MIN_TIME
     agent: AgentReport | None = None
     loans: tuple[Loan, ...] = ()
-    candidates: float = 0.0
+    candidates: BlockSums | None = None
+    found: BlockSums | None = None
     collected: Collected | None = None
     result_files: tuple[str, ...] = ()
     spark_task: tuple[int, int] | None = None

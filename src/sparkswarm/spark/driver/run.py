@@ -380,8 +380,9 @@ class RunLoop:
         self._prices = self._learner.prices
         if self._controller:
             collected = [o.collected for o in matched if o.collected]
-            candidates = sum(o.candidates for o in outputs)
-            self._controller.observe(work, self._prices, collected, candidates)
+            candidates = [o.candidates for o in outputs if o.candidates]
+            found = [o.found for o in matched if o.found]
+            self._controller.observe(work, self._prices, collected, candidates, found)
         return work
 
     def _task_input(

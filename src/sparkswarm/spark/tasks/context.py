@@ -22,7 +22,7 @@ from sparkswarm.errors import PlanError
 from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.index.build import build_index
 from sparkswarm.index.match import match
-from sparkswarm.policies import PointRouter, make_policy
+from sparkswarm.policies import Blocks, PointRouter, make_policy
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.plan import Plan
@@ -137,6 +137,11 @@ class BatchContext:
         for slot, partition in enumerate(self.plan.partitions):
             slots[partition.id] = slot
         return slots
+
+    @shared_property
+    def blocks(self) -> Blocks:
+        """The blocks of cells by which prices of points are learnt."""
+        return Blocks.of(self.grid)
 
     def partition(self, partition_id: int) -> Partition:
         """Return a partition of the plan by its id."""

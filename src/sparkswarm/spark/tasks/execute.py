@@ -151,6 +151,7 @@ class ExecutorWork:
             busy_s=self._busy_s,
             max_event_time=self._max_event_time,
             collected=collected,
+            found=tally.found,
             result_files=result_files,
             spark_task=self._ctx.spark_task,
         )

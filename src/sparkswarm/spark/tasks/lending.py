@@ -13,7 +13,7 @@ import numpy as np
 
 from sparkswarm.compiled import FloatArray, IntArray, LongArray, compiled
 from sparkswarm.observe.progress import Loan
-from sparkswarm.policies import LendingPrices
+from sparkswarm.policies import BlockSums, LendingPrices
 from sparkswarm.protocol.lending import lend
 
 if TYPE_CHECKING:
@@ -21,34 +21,31 @@ if TYPE_CHECKING:
 
 
 class Lender:
-    """Assigns the points of a task to executors, chunk by chunk.
-
-    Attributes
-    ----------
-    candidates
-        Queries in the cells of the assigned points, by the raster of prices.
-    """
+    """Assigns the points of a task to executors, chunk by chunk."""
 
     def __init__(self, ctx: BatchContext, prices: LendingPrices) -> None:
         self._ctx = ctx
-        self._prices = prices
         self._raster = ctx.price_raster
         self._loans: Counter[tuple[int, int, int]] = Counter()
-        self.candidates = 0.0
+        self._per_point = prices.per_point
+        self._per_query = prices.by_block()
+        self._candidates: FloatArray = np.zeros(len(self._per_query))
 
     def assign(self, x: FloatArray, y: FloatArray, keys: LongArray) -> IntArray:
         """Return the executor of every point, -1 where it lies outside the grid."""
-        ctx, prices = self._ctx, self._prices
+        ctx = self._ctx
         routed = ctx.index.route(x, y, keys)
-        price, candidates = _priced(
+        price = _priced(
             routed.column,
             routed.row,
             self._raster.counts,
             self._raster.factor,
-            prices.per_point,
-            prices.per_query,
+            ctx.blocks.of_column,
+            ctx.blocks.of_row,
+            self._per_point,
+            self._per_query,
+            self._candidates,
         )
-        self.candidates += candidates
         slots = ctx.slot_of[routed.partition]
         lent = lend(price, slots, routed.owner, ctx.plan.executors, slots=len(ctx.plan.partitions))
         loans = zip(lent.lender, lent.borrower, lent.slot, lent.points, strict=True)
@@ -62,6 +59,11 @@ class Lender:
         """What was lent."""
         return tuple(Loan(*key, points) for key, points in self._loans.items())
 
+    @property
+    def candidates(self) -> BlockSums:
+        """Queries in the cells of the points assigned, by block of cells."""
+        return BlockSums.of(self._candidates)
+
 
 @compiled
 def _priced(
@@ -69,16 +71,19 @@ def _priced(
     row: IntArray,
     counts: IntArray,
     factor: int,
+    of_column: IntArray,
+    of_row: IntArray,
     per_point: float,
-    per_query: float,
-) -> tuple[FloatArray, float]:
-    """Return the price of each point, and the number of queries in all their cells."""
+    per_query: FloatArray,
+    candidates: FloatArray,
+) -> FloatArray:
+    """Return the price of each point; add the queries in its cell to those of its block."""
     price = np.empty(len(column))
-    total = 0.0
     for i in range(len(column)):
         price[i] = per_point
         if column[i] >= 0:
             queries = counts[row[i] // factor, column[i] // factor]
-            price[i] += per_query * queries
-            total += queries
-    return price, total
+            block = of_row[row[i]] + of_column[column[i]]
+            price[i] += per_query[block] * queries
+            candidates[block] += queries
+    return price

@@ -67,7 +67,7 @@ def route_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
             counts=counts,
             rejected=quarantine.faults(),
             loans=loans,
-            candidates=lender.candidates if lender else 0.0,
+            candidates=lender.candidates if lender else None,
         )
     )
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from sparkswarm.compiled import FloatArray
 from sparkswarm.policies import Collected
+from sparkswarm.policies.lending_prices import SIDE, BlockSums
 from sparkswarm.protocol.statistics import PointCounts
 from sparkswarm.store.files import Folder
 from sparkswarm.store.statistics import keep
@@ -35,6 +39,8 @@ class TaskTally:
         self._statistics: dict[int, PointCounts] = {}
         self.points = self.matches = self.checks = self.pieces = 0
         self.points_by_partition: Counter[int] = Counter()
+        self._lends = ctx.input.lending is not None
+        self._by_block: FloatArray = np.zeros(SIDE * SIDE if self._lends else 0)
 
     def add(self, lot: Lot) -> None:
         """Count the points of a lot."""
@@ -43,6 +49,8 @@ class TaskTally:
         self.checks += int(lot.checks.sum())
         self.pieces += len(lot.parts)
         work = lot.checks + self._match_weight * lot.counts if self._collects else None
+        if work is not None and self._lends:
+            self._ctx.blocks.add(self._by_block, lot.column, lot.row, work)
         for part in lot.parts:
             here = slice(part.low, part.high)
             self.points_by_partition[part.partition_id] += part.high - part.low
@@ -55,6 +63,11 @@ class TaskTally:
             cells = self._ctx.partition(partition_id).cells
             self._statistics[partition_id] = PointCounts(cells)
         return self._statistics[partition_id]
+
+    @property
+    def found(self) -> BlockSums | None:
+        """Checks of points by block, results among them; None where nothing may be lent."""
+        return BlockSums.of(self._by_block) if self._lends and self._collects else None
 
     def collected(self, name: str) -> Collected | None:
         """Return the statistics, if there are any; ``name`` is that of the task."""
