@@ -1,7 +1,7 @@
 """The command ``sparkswarm run``: the example runs, mistakes are reported, signals stop it.
 
-Runs on Spark are processes of their own: a command stops its Spark at the end, and other tests
-may share theirs.
+A command stops its Spark at the end, so it runs in a process of its own; what is not about the
+command shares the session of the tests.
 """
 
 import json
@@ -20,7 +20,12 @@ import typer
 from typer.testing import CliRunner
 
 from sparkswarm.observe.checkpoint import explain_checkpoint
-from sparkswarm.runfile.cli import _cause, example_file, run
+from sparkswarm.runfile import job
+from sparkswarm.runfile.cli import _cause, _exit_codes, example_file, run
+from sparkswarm.runfile.job import status_json
+from sparkswarm.runfile.reader import parse_run_file
+
+from ..support.spark import spark  # noqa: F401
 
 COMMAND = [
     sys.executable,
@@ -47,6 +52,11 @@ def start(folder, text, *words):
     )
 
 
+def started(spark, text):  # noqa: F811
+    """Start what a file says on a session that is there already."""
+    return job.start(spark, parse_run_file(text))
+
+
 def test_the_example_runs_as_it_is(tmp_path):
     process = start(tmp_path, example_file(), "--json", "-")
     out, err = process.communicate(timeout=600)
@@ -68,7 +78,7 @@ def test_the_example_runs_as_it_is(tmp_path):
     assert explained.decisions
 
 
-def test_all_kinds_of_queries_from_a_file(tmp_path):
+def test_all_kinds_of_queries_from_a_file(spark, tmp_path):  # noqa: F811
     second = 1_000_000
     points = [
         [(1, 1.0, 1.0, 3 * second, 10.0), (2, 2.0, 2.0, 7 * second, 60.0)],
@@ -94,7 +104,7 @@ def test_all_kinds_of_queries_from_a_file(tmp_path):
             pq.write_table(pa.Table.from_pylist(named, schema), path)
             os.utime(path, (1_600_000_000 + i,) * 2)
     text = f"""
-checkpoint = "checkpoint"
+checkpoint = "{tmp_path}/checkpoint"
 [swarm]
 bounds = [0, 0, 8, 8]
 grid = [8, 8]
@@ -104,14 +114,14 @@ master = "local[2]"
 {LOCAL}
 [points]
 format = "parquet"
-path = "points"
+path = "{tmp_path}/points"
 schema = "id BIGINT, x DOUBLE, y DOUBLE, ts TIMESTAMP, speed DOUBLE"
 options.maxFilesPerTrigger = 1
 [point_columns]
 time = "ts"
 [queries]
 format = "parquet"
-path = "queries"
+path = "{tmp_path}/queries"
 options.maxFilesPerTrigger = 1
 schema = '''op STRING, id BIGINT, min_x DOUBLE, min_y DOUBLE, max_x DOUBLE, max_y DOUBLE,
             where STRING, aggregate STRING, window STRING'''
@@ -125,21 +135,20 @@ columns = {{ speed = "number" }}
 sliding = "1 minute"
 [sink]
 kind = "parquet"
-path = "results"
+path = "{tmp_path}/results"
 results = "pairs"
 [summaries]
 kind = "parquet"
-path = "summaries"
+path = "{tmp_path}/summaries"
 [answers]
 kind = "parquet"
-path = "answers"
+path = "{tmp_path}/answers"
 [trigger]
 available_now = true
 """
-    process = start(tmp_path, text, "--json", "-")
-    out, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err
-    status = json.loads(out)
+    handle = started(spark, text)
+    handle.await_termination()
+    status = status_json(handle.status())
     assert (status["snapshot_queries"], status["late"]) == (2, 0)
 
     def found(folder, *columns):
@@ -194,12 +203,9 @@ path = "results"
     assert batches == {f"batch_id={n}" for n in range(last.commit.batch + 1)}
 
 
-def test_what_spark_cannot_read_is_named_with_its_table(tmp_path):
-    text = f"""
+def test_what_spark_cannot_read_is_named_with_its_table(spark, capsys):  # noqa: F811
+    text = """
 checkpoint = "checkpoint"
-[spark]
-master = "local[1]"
-{LOCAL}
 [points]
 format = "parquet"
 path = "nowhere"
@@ -207,10 +213,11 @@ schema = "id BIGINT, x DOUBLE, y DOUBLE"
 [sink]
 kind = "noop"
 """
-    process = start(tmp_path, text)
-    _, err = process.communicate(timeout=600)
-    assert process.returncode == 2, err
-    assert re.search(r"error: \[points\] cannot be read: .*nowhere", err)
+    with pytest.raises(typer.Exit) as ended, _exit_codes():
+        started(spark, text)
+    assert ended.value.exit_code == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(r"error: \[points\] cannot be read: .*nowhere", said)
 
 
 # -- without Spark -----------------------------------------------------------------------------

@@ -2,11 +2,8 @@
 
 import math
 from collections import Counter
-from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -22,9 +19,7 @@ from sparkswarm import (
     Swarm,
 )
 
-from .driver_main import BEFORE_COMMIT, IN_EXECUTE
 from .event_world import EVENTS, expected_events, micros, told_events, walking_world
-from .test_recovery import KILLED, drive, orders_for
 from .world import Restless, config, difference, expected, matches_in, matches_of
 
 
@@ -156,21 +151,6 @@ def test_objects_may_be_named_and_results_written_by_tasks(spark, tmp_path):
     assert not difference(told_events(run.events.table()), wanted)
     found = Counter({(b, f"van-{p}", q): n for (b, p, q), n in expected(world).matches.items()})
     assert not difference(matches_in(tmp_path / "out"), found)
-
-
-def test_a_driver_killed_twice_leaves_the_events_of_one_that_lived(tmp_path):
-    world = walking_world(35)
-    orders = orders_for(world, tmp_path, resize=(3, 2, 4), events=str(tmp_path / "events"))
-    for stage, batch in ((IN_EXECUTE, 3), (BEFORE_COMMIT, 5)):
-        Path(orders.marker).unlink(missing_ok=True)
-        doomed = replace(orders, kill=stage, batch=batch, shared_host=bool(batch % 2))
-        code, said = drive(doomed, tmp_path)
-        assert code == KILLED, said[-3000:]
-    code, said = drive(orders, tmp_path)
-    assert code == 0, said[-3000:]
-    assert not difference(
-        told_events(pq.read_table(tmp_path / "events")), expected_events(world).events
-    )
 
 
 def test_what_makes_no_sense_is_refused(spark, tmp_path):

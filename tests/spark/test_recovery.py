@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -22,6 +23,7 @@ from .driver_main import (
     WORKERS,
     Orders,
 )
+from .event_world import expected_events, told_events, walking_world
 from .world import (
     Folders,
     Restless,
@@ -83,16 +85,8 @@ EVERY_STAGE = (
 )
 
 
-@pytest.mark.parametrize(
-    "stages",
-    [
-        pytest.param(EVERY_STAGE[3:5], id="some"),
-        pytest.param(EVERY_STAGE, id="every", marks=pytest.mark.long),
-    ],
-)
-def test_a_driver_killed_stage_after_stage_leaves_the_output_of_one_that_lived(tmp_path, stages):
-    world = make_world(71, batches=7, points=80, operations=40, event_time=True, preload=60)
-    orders = orders_for(world, tmp_path, resize=(3, 2, 4))
+def kill_one_by_one(orders, tmp_path, stages, world):
+    """Start a driver for each stage, which dies there; check what it leaves."""
     wanted = expected(world).matches
     for stage, batch in stages:
         Path(orders.marker).unlink(missing_ok=True)
@@ -101,6 +95,27 @@ def test_a_driver_killed_stage_after_stage_leaves_the_output_of_one_that_lived(t
         assert code == KILLED, f"{stage}: {said[-3000:]}"
         done = {k: n for k, n in matches_in(tmp_path / "out").items() if k[0] < batch}
         assert done == {k: n for k, n in wanted.items() if k[0] < batch}, stage
+
+
+def test_killed_drivers_and_workers_leave_the_results_and_events_of_a_run_that_lived(tmp_path):
+    """Two drivers die one after the other; the third lives, but its workers die."""
+    world = walking_world(35)
+    told = tmp_path / "events"
+    orders = orders_for(world, tmp_path, master="local[2,4]", resize=(3, 2, 4), events=str(told))
+    kill_one_by_one(orders, tmp_path, ((IN_EXECUTE, 3), (BEFORE_COMMIT, 4)), world)
+    Path(orders.marker).unlink()
+    code, said = drive(replace(orders, kill=WORKERS, batch=5), tmp_path)
+    assert code == 0, said[-3000:]
+    assert Path(orders.marker).exists()
+    assert_same_as_if_nothing_had_happened(tmp_path, world)
+    assert not difference(told_events(pq.read_table(told)), expected_events(world).events)
+
+
+@pytest.mark.long
+def test_a_driver_killed_stage_after_stage_leaves_the_output_of_one_that_lived(tmp_path):
+    world = make_world(71, batches=7, points=80, operations=40, event_time=True, preload=60)
+    orders = orders_for(world, tmp_path, resize=(3, 2, 4))
+    kill_one_by_one(orders, tmp_path, EVERY_STAGE, world)
     code, said = drive(orders, tmp_path)
     assert code == 0, said[-3000:]
     assert_same_as_if_nothing_had_happened(tmp_path, world)
@@ -128,6 +143,7 @@ def test_a_driver_killed_once_leaves_the_output_of_one_that_lived(tmp_path, stag
 # -- a worker dies -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_workers_killed_within_a_batch_change_nothing(tmp_path):
     world = make_world(75, batches=4)
     orders = orders_for(world, tmp_path, kill=WORKERS, batch=2, master="local[2,4]", resize=(3, 4))
