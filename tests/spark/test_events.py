@@ -165,7 +165,7 @@ def test_what_makes_no_sense_is_refused(spark, tmp_path):
         swarm.start(timed.selectExpr("0.5D AS id", "x", "y", "ts"), point_columns=columns, **given)
     with pytest.raises(ConfigError, match="give start a sink for events"):
         swarm.start(timed, sink="noop", point_columns=columns, checkpoint=str(tmp_path))
-    with pytest.raises(ConfigError, match="no events are told"):
+    with pytest.raises(ConfigError, match="no events are reported"):
         Swarm(spark, config()).start(timed, point_columns=columns, **given)
     with pytest.raises(ConfigError, match="must be Events"):
         Swarm(spark, config(), events="all")

@@ -174,7 +174,7 @@ class Progress(Counts):
         default=0,
     )
     objects: int = number(
-        "gauge", "objects", "Objects that events are told of.", name="objects", default=0
+        "gauge", "objects", "Objects that events keep track of.", name="objects", default=0
     )
 
     @property

@@ -64,7 +64,7 @@ class Swarm:
         :class:`~sparkswarm.Tumbling`, :class:`~sparkswarm.Count` or :class:`~sparkswarm.Bytes`.
         By default they are not.
     events
-        Which :class:`~sparkswarm.Events` of points' ids and queries are told. By default none.
+        Which :class:`~sparkswarm.Events` of points' ids and queries are reported. By default none.
     settings
         Settings by keyword, as :class:`~sparkswarm.SwarmConfig` takes them; they take precedence
         over those of ``config``. ``bounds`` may be a word: ``"usa"``, ``"world"``.
@@ -286,16 +286,16 @@ def _sinks(
         )
     if layout.stateful and summaries is None:
         raise ConfigError(
-            f"{type(layout.stateful).__name__} tells summaries: give them a sink, if need be noop"
+            f"{type(layout.stateful).__name__} returns summaries: give them a sink, such as 'noop'"
         )
     if summaries is not None and not layout.stateful:
         raise ConfigError("summaries come from a stateful application only, such as Aggregates")
     if answers is not None and layout.window is None:
         raise ConfigError("no points are kept that answers could be about; give Swarm a window")
     if layout.events and events is None:
-        raise ConfigError("events are told: give start a sink for events, if need be noop")
+        raise ConfigError("events are reported: give start a sink for events, such as 'noop'")
     if events is not None and not layout.events:
-        raise ConfigError("no events are told; give Swarm events, such as events=Events()")
+        raise ConfigError("no events are reported; give Swarm events, such as events=Events()")
     return Sinks(
         results=make_sink("sink", sink),
         summaries=make_sink("summaries", summaries),

@@ -74,7 +74,7 @@ class TaskInput:
     window
         How long points are kept; None where they are not.
     events
-        Which events of objects are told; None where none are.
+        Which events of objects are reported; None for none.
     outputs
         What somebody reads.
     point_columns
@@ -96,7 +96,7 @@ class TaskInput:
         not run in every batch, also those of the batches before.
     fence_changes
         File with the fences that the operations of this batch changed; None where none did, or
-        nothing is told of them.
+        where no events are reported.
     id_type
         Type of the ids of queries where they come back.
     """

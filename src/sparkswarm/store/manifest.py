@@ -173,7 +173,7 @@ class Manifest:
     blocks
         Recent points by partition id; partitions without points are absent.
     objects
-        Objects that events are told of, by bucket; buckets without objects are absent.
+        Objects that events keep track of, by bucket; buckets without objects are absent.
     renumbered
         Numbers of names that have another one than their hash.
     """

@@ -35,7 +35,7 @@ class BoundEvents:
     Attributes
     ----------
     settings
-        What to tell.
+        Events to report.
     object_type, fence_type
         Types of the ids of objects and of fences.
     properties

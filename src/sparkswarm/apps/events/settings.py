@@ -1,4 +1,4 @@
-"""Which events are told, and when an object counts as gone."""
+"""Which events are reported, and when an object counts as gone."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sparkswarm.window.durations import microseconds
 class Events:
     """Events of objects, which are the ids of points, and fences, which are queries.
 
-    ``enter`` and ``exit`` are always told.
+    ``enter`` and ``exit`` are always reported.
 
     Parameters
     ----------
     dwell
-        Tell ``dwell`` once an object has been in a fence for this long, such as ``"5 minutes"``.
+        Report ``dwell`` once an object has been in a fence for this long, such as ``"5 minutes"``.
     silent_after
         An object without a fix for longer than this is forgotten, and leaves its fences. It bounds
         what is kept of objects.
     inside
-        Tell ``inside`` for every fix in a fence that the object was in before.
+        Report ``inside`` for every fix in a fence that the object was in before.
     """
 
     dwell: str | None = None

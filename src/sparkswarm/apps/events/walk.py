@@ -105,7 +105,7 @@ class EventRules(NamedTuple):
     silent, dwell
         As in :class:`~sparkswarm.apps.events.settings.Events`; a dwell of 0 is none.
     inside
-        Whether to tell ``inside``.
+        Whether to report ``inside``.
     changed, exists
         Sorted ids of the fences that operations changed, and whether each exists still.
     """

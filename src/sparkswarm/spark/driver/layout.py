@@ -85,7 +85,7 @@ class StreamLayout:
     window
         How long points are kept; None where they are not.
     events
-        Which events of objects are told; None where none are.
+        Which events of objects are reported; None for none.
     answers, answer_schema
         Schema of the answers to snapshot queries, for Spark and for tasks; None without a window.
     """
@@ -145,7 +145,7 @@ class StreamLayout:
     def event_fields(self) -> StructType:
         """The columns of events."""
         if self.events is None:
-            raise ConfigError("this run tells no events; give Swarm events")
+            raise ConfigError("this run reports no events; give Swarm events")
         return from_arrow_schema(event_schema(self.events))
 
     @property

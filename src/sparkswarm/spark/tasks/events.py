@@ -4,7 +4,7 @@ The tasks that match points send all of them on, with their matches, by the buck
 (``fix_rows``). A task of the batch keeps some of the buckets and advances their objects
 (``events_task``); it runs also where no point came, because time passes and fences change. What it
 knows of objects is in files that the manifest names. A task that runs again writes other files with
-the same content and tells the same events.
+the same content and reports the same events.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class ObjectsWork:
         return self._ctx.stored_objects(stored)
 
     def _is_due(self, stored: ObjectsRef) -> bool:
-        """Return whether there is something to tell of objects without a fix."""
+        """Return whether there is something to report of objects without a fix."""
         clock, silent = self._ctx.epoch.clock, self._events.settings.silent_micros
         if stored.oldest < clock - silent or stored.until <= clock:
             return True
@@ -158,7 +158,7 @@ class ObjectsWork:
 
 def _events(ctx: BatchContext) -> BoundEvents:
     if ctx.input.events is None:
-        raise ConfigError("this run tells no events")
+        raise ConfigError("this run reports no events")
     return ctx.input.events
 
 
