@@ -6,9 +6,9 @@ wall
     With few executors, one per core, at work in parallel: points per second of wall clock during
     the hotspot, including reading and registering queries.
 critical path
-    With many executors, one task at a time, so that they do not disturb each other: the processor
-    time of the longest executor task of a batch, which is the time of a batch on a cluster with a
-    core for each executor; the mean over the batches of the hotspot.
+    With many executors, one task at a time, so that they do not disturb each other: the run time
+    of the longest executor task of a batch, as Spark reports it, which is the time of a batch on a
+    cluster with a core for each executor; the mean over the batches of the hotspot.
 latency
     From the same run: a point waits for its executor's task, so the mean of these times over all
     points of the hotspot.
@@ -79,7 +79,7 @@ class Series:
     seconds
         Wall-clock seconds of a batch (``triggerExecution``).
     busy
-        Processor seconds of each executor's task.
+        Run time of each executor's task, as Spark reports it.
     received, matches
         Points of each executor; results of the batch.
     partitions
@@ -170,10 +170,9 @@ class AdaptRun:
             "latency": {"executors": s.path_executors, **_rounded(self.latency(), 5)},
             "units": {
                 "wall": "points per second of wall clock during the hotspot",
-                "critical_path": "processor seconds of the longest executor task of a batch, "
+                "critical_path": "seconds of the longest executor task of a batch, "
                 "mean over the hotspot's batches",
-                "latency": "processor seconds of its executor's task, mean over the hotspot's "
-                "points",
+                "latency": "seconds of its executor's task, mean over the hotspot's points",
             },
             "settings": {
                 **{k: v for k, v in asdict(s).items() if k != "policies"},

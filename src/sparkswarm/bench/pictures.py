@@ -134,7 +134,7 @@ def draw_adapt(run: AdaptRun, path: Path) -> None:
     below.set(
         xlabel="batch",
         xlim=(-0.5, s.batches - 0.5),
-        ylabel="longest executor task (processor seconds)",
+        ylabel="longest executor task (seconds)",
         title=f"{s.path_executors} executors, one task at a time: the critical path of a batch",
     )
     save(figure, path)

@@ -189,8 +189,8 @@ def adapt(
     stderr.print(table)
     stderr.print(
         f"Points per second of wall clock, {settings.wall_executors} executors on as many "
-        f"cores. Longest task and latency: {settings.path_executors} executors, processor "
-        "seconds, one task at a time. Each executor stands for a machine of its own. "
+        f"cores. Longest task and latency: {settings.path_executors} executors, run "
+        "times by Spark, one task at a time. Each executor stands for a machine of its own. "
         f"Picture: {picture}"
     )
     write_json(json_to, run.to_json())
