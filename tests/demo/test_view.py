@@ -1,6 +1,7 @@
 """What the demo shows in the terminal."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -8,7 +9,7 @@ from rich.console import Console
 from sparkswarm.demo import view
 from sparkswarm.demo.scene import Scene
 from sparkswarm.geometry import CellRect
-from sparkswarm.observe.progress import Progress, Status
+from sparkswarm.observe.progress import Loan, Progress, Status
 from sparkswarm.protocol.messages import Decision, DecisionKind, Reason
 from sparkswarm.protocol.partition import Partition, moved, split
 
@@ -91,6 +92,21 @@ def test_it_says_rate_latency_balance_loads_and_decisions():
         assert words in text, words
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_what_was_lent_stands_below_the_loads(width):
+    scene = Scene(60, 8, 0)
+    loans = tuple(Loan(3, m, 17, 20_000 - m) for m in range(8) if m != 3)
+    last = replace(progress(20, 8), lent=99_900, loans=loans)
+
+    def what(console):
+        return view.screen(console, scene, status(last), DECISIONS, [last])
+
+    (below,) = [line for line in shown(what, width) if "lent" in line]
+    assert "50% of the points lent: 3 to 0: 20,000 points of p17" in below
+    assert len(below) <= width
+    assert not any("lent" in line for line in screen(25, width=width))
+
+
 def test_a_decision_is_one_line_and_requests_are_left_out():
     lines = [line for line in screen(25) if "round " in line and "balancing" not in line]
     assert "split p1@2 into p3@2 p4@0 and 1 more: 0.1 to 0: the last rows" in lines[0]
@@ -118,13 +134,16 @@ def test_it_is_evening_where_the_hour_says(batch, evening):
 def test_the_summary_has_both_runs_side_by_side_without_the_first_batch():
     scene = Scene(3, 2, 0)
     swarm = [progress(0, 2, 9.0), progress(1, 2, 1.0, (0.04, 0.04)), progress(2, 2, 1.0)]
+    swarm[1] = replace(swarm[1], lent=49_950)
     static = [progress(b, 2, 2.0, (0.01, 0.03)) for b in range(3)]
     lines = shown(view.summary(scene, swarm, static))
     assert "3 batches of 200,000 points, 2 executors" in lines[1]
     rows = {line.split("hotspot")[0].strip(): line.split("hotspot")[1].split() for line in lines
-            if line.strip().startswith(("before", "during", "after"))}  # fmt: skip
-    assert rows["during the"] == ["1.00", "0.67", "40", "ms", "30", "ms", "1.00", "s", "2.00", "s"]
-    assert rows["before the"] == ["-"] * 6
+            if line.startswith((" before the h", " during the h", " after the h"))}  # fmt: skip
+    one = ["1.00", "0.67", "40", "ms", "30", "ms", "1.00", "s", "2.00", "s", "25%"]
+    assert rows["during the"] == one
+    assert [line.split()[4:] for line in lines if line.startswith("   in its first")] == [one]
+    assert rows["before the"] == ["-"] * 7
     assert max(map(len, lines)) <= 80
     alone = "\n".join(shown(view.summary(scene, swarm, [])))
     assert "static" not in alone

@@ -26,6 +26,9 @@ OTHER_LINES = 19
 
 MAX_BARS, SPARKS = 8, "▁▂▃▄▅▆▇█"
 
+MAX_LOANS = 4
+"""Loans that are listed, the largest first."""
+
 
 def screen(
     console: Console,
@@ -45,7 +48,11 @@ def screen(
     return Group(
         _head(scene, last.batch),
         _facts(scene, status, last),
-        _panel(_bars(last.busy_s, width - 4), "run time of each executor's task in this batch"),
+        _panel(
+            _bars(last.busy_s, width - 4),
+            "run time of each executor's task in this batch",
+            below=_lent(last, width - 6),
+        ),
         _panel(sparks, "balance by batch: mean run time / longest, 1 is perfect"),
         _panel(Group(*islice(newest, room)), "decisions and reasons, newest first", room + 2),
     )
@@ -64,12 +71,13 @@ def line(scene: Scene, status: Status, last: Progress) -> str:
 def summary(scene: Scene, swarm: Sequence[Progress], static: Sequence[Progress]) -> Group:
     """Return the measurements of SWARM beside those of the static plan."""
     runs = {"SWARM": swarm, "static": static} if static else {"SWARM": swarm}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("", no_wrap=True)
     for measure in ("balance", "busiest", "batch"):
         for run in runs:
             table.add_column(f"{measure}\n{run}", justify="right", no_wrap=True)
-    for phase, batches in scene.phases.items():
+    table.add_column("\nlent", justify="right", no_wrap=True)
+    for phase, batches in _rows(scene).items():
         # The first batch registers the subscriptions, and Spark warms up in it.
         those = [[p for p in run if p.batch in batches and p.batch] for run in runs.values()]
         table.add_row(
@@ -77,10 +85,13 @@ def summary(scene: Scene, swarm: Sequence[Progress], static: Sequence[Progress])
             *(_mean((p.balance for p in run), "{:.2f}") for run in those),
             *(_mean((1000 * max(p.busy_s) for p in run), "{:.0f} ms") for run in those),
             *(_mean((p.seconds for p in run), "{:.2f} s") for run in those),
+            _mean((p.lent / max(p.points, 1) for p in those[0]), "{:.0%}"),
         )
     size = f"{scene.batches} batches of {POINTS:,} points, {scene.executors} executors"
     notes = [
         "Means over the batches, without the first, which registers the subscriptions.",
+        "In the hotspot's first batch SWARM lends points under the old plan (lent: their share), "
+        "then it moves partitions and lends what is left.",
         "Each executor stands for a machine of its own. balance: mean run time of the executors' "
         "tasks / the longest, 1 is perfect. busiest: the longest task, for which a batch would "
         "wait if each executor had its own core. batch: wall-clock time on this machine, where "
@@ -90,6 +101,12 @@ def summary(scene: Scene, swarm: Sequence[Progress], static: Sequence[Progress])
         notes.append("static: the same rows with a plan that never changes (static_uniform).")
     head = Text(f"\nMeasured on Spark: {size}", style="bold")
     return Group(head, table, Text(" ".join(notes), style="dim"))
+
+
+def _rows(scene: Scene) -> dict[str, range]:
+    """Return the batches of each row of the summary."""
+    before, during, after = scene.phases.items()
+    return dict([before, during, ("  in its first batch", during[1][:1]), after])
 
 
 def _clock(scene: Scene, batch: int) -> str:
@@ -140,8 +157,28 @@ def _fact(number: str, what: str) -> Text:
     return Text.assemble((number, "bold"), (f" {what}", "dim"))
 
 
-def _panel(content: RenderableType, title: str, height: int | None = None) -> Panel:
-    return Panel(content, title=title, title_align="left", border_style="dim", height=height)
+def _panel(
+    content: RenderableType, title: str, height: int | None = None, below: Text | None = None
+) -> Panel:
+    return Panel(
+        content,
+        title=title,
+        title_align="left",
+        subtitle=below,
+        subtitle_align="left",
+        border_style="dim",
+        height=height,
+    )
+
+
+def _lent(last: Progress, width: int) -> Text | None:
+    """Return who lent points to whom, or None where nobody did."""
+    if not last.lent:
+        return None
+    share = f"{last.lent / max(last.points, 1):.0%} of the points lent: "
+    text = Text.assemble((share, "yellow"), last.loans_text(MAX_LOANS))
+    text.truncate(width, overflow="ellipsis")
+    return text
 
 
 def _bars(busy: Sequence[float], width: int) -> Table:
