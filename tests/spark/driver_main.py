@@ -140,8 +140,7 @@ def main(orders: Orders) -> None:
     handle.await_termination()
     versions = [plan.version for plan in restless.plans]
     executors = sorted({plan.executors for plan in restless.plans})
-    lent = handle.status().lent
-    print(json.dumps({"versions": versions, "executors": executors, "lent": lent}))
+    print(json.dumps({"versions": versions, "executors": executors}))
     spark.stop()
 
 

@@ -145,16 +145,12 @@ def test_a_driver_killed_once_leaves_the_output_of_one_that_lived(tmp_path, stag
 
 @pytest.mark.long
 def test_workers_killed_within_a_batch_change_nothing(tmp_path):
-    """Among them those that match points which they borrowed."""
     world = make_world(75, batches=4)
-    more = {"master": "local[2,4]", "resize": (3, 4), "shared_host": False}
-    orders = orders_for(world, tmp_path, kill=WORKERS, batch=2, **more)
+    orders = orders_for(world, tmp_path, kill=WORKERS, batch=2, master="local[2,4]", resize=(3, 4))
     code, said = drive(orders, tmp_path)
     assert code == 0, said[-3000:]
     assert Path(orders.marker).exists()
-    told = json.loads(last_json(said))
-    assert told["executors"] == [3, 4]
-    assert told["lent"] > 0
+    assert json.loads(last_json(said))["executors"] == [3, 4]
     assert_same_as_if_nothing_had_happened(tmp_path, world)
 
 
