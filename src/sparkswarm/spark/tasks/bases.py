@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,6 @@ from sparkswarm.store.compaction import (
     WrittenBases,
     base_queries,
     count_prices,
-    delta_queries,
     write_bases,
 )
 from sparkswarm.store.deltas import settle_operations
@@ -173,27 +173,19 @@ def compact_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterat
     for batch in batches:
         for executor in batch.column("id").to_pylist():
             mine = [p for p in ctx.plan.partitions if p.owners[0] == executor]
-            written = _write(ctx, mine, _stored_queries(ctx))
+            written = _write(ctx, mine, partial(_stored_queries, ctx))
             states = {p.id: state for p in mine if (state := _clean_state(ctx, p.id)) is not None}
             ctx.collect(_output(ctx, executor, written, states))
     yield from ()
 
 
-def _stored_queries(ctx: BatchContext) -> Callable[[Partition], Queries]:
-    """Return a function that reads the queries of a partition."""
-    manifest, grid = ctx.epoch.manifest, ctx.grid
-    new = delta_queries(manifest, ctx.queries, grid.cells, grid)
-    start, partition = ctx.index.overlaps(new.cells(grid))
-    rows = np.repeat(np.arange(len(new.ids)), np.diff(start))
-    order = np.argsort(partition, kind="stable")
-    rows, partition = rows[order], partition[order]
-
-    def queries_of(one: Partition) -> Queries:
-        low, high = np.searchsorted(partition, [one.id, one.id + 1])
-        old = base_queries(manifest, ctx.queries, [one.id], one.cells, grid)
-        return Queries.concat([old, new.take(rows[low:high])])
-
-    return queries_of
+def _stored_queries(ctx: BatchContext, partition: Partition) -> Queries:
+    """Return all queries of a partition."""
+    manifest, cells = ctx.epoch.manifest, partition.cells
+    old = base_queries(manifest, ctx.queries, [partition.id], cells, ctx.grid)
+    new, of_partition = ctx.queries_in_deltas
+    low, high = np.searchsorted(of_partition, [partition.id, partition.id + 1])
+    return Queries.concat([old, new.take(np.arange(low, high))])
 
 
 def _write(

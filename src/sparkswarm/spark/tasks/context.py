@@ -178,6 +178,15 @@ class BatchContext:
         """What operations changed since, for all partitions, oldest first."""
         return self.queries.deltas(self.epoch.manifest)
 
+    @shared_property
+    def queries_in_deltas(self) -> tuple[Queries, npt.NDArray[np.int64]]:
+        """The queries in deltas with each partition that they overlap, by partition."""
+        queries = delta_queries(self.epoch.manifest, self.queries, self.grid.cells, self.grid)
+        start, partition = self.index.overlaps(queries.cells(self.grid))
+        rows = np.repeat(np.arange(len(queries.ids)), np.diff(start))
+        order = np.argsort(partition, kind="stable")
+        return queries.take(rows[order]), partition[order]
+
     def built(self, application: BoundApplication, ref: FileRef | None, stored: Base) -> Any:
         """Return what an application built of the queries of a base or a delta."""
         return self.queries.built(
