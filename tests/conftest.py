@@ -24,8 +24,8 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 STARTS_SPARK = (
-    "behaviour/", "bench/", "demo/", "examples/", "runfile/", "sim/test_fuzz", "spark/test_",
-    "test_docs", "test_environment", "test_examples",
+    "behaviour/", "bench/", "demo/", "examples/", "map/test_run", "runfile/", "sim/test_fuzz",
+    "spark/test_", "test_docs", "test_environment", "test_examples", "workloads/test_cities",
 )  # fmt: skip
 """Files that take long: they start Spark, or play many seeds."""
 
