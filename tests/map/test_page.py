@@ -56,7 +56,7 @@ def page(browser, server):
 
 
 def write(path, run, policy="swarm", clock=time.time):
-    journal = Journal(path, policy, clock=clock, rebalances=policy != "static_uniform")
+    journal = Journal(path, policy, clock=clock, rebalances=policy == "swarm")
     for told in run:
         journal(*told)
     return journal
@@ -85,6 +85,7 @@ def test_it_shows_the_last_batch_of_a_run(page, path):
     assert "3 bad rows" in browser.text("#facts")
     assert browser.text("[data-measure=throughput]") == "2,010"
     assert browser.text("[data-measure=latency]") == "0.50 s"
+    assert browser.text("[data-measure=lag]") == "12 s"
     assert browser.text("[data-measure=balance]") == "0.63"
     assert browser.text("[data-measure=queries]") == "7"
     rows = "[...document.querySelectorAll('#rows tr')].map(r => r.children[2].textContent)"

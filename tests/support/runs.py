@@ -37,6 +37,7 @@ def progress(batch: int, plan: Plan, bad: str = "outside the bounds") -> Progres
         matches=200,
         checks=300,
         operations=7,
+        lag_s=12.4,
         quarantined={("point", bad): 3},
         plan_version=plan.version,
         busy_s=tuple(0.01 * (m + 1) for m in range(plan.executors)),

@@ -174,6 +174,7 @@ def _batch(progress: Progress, now: float) -> Entry:
         "seconds": round(progress.seconds, 4),
         **progress.counts(),
         "balance": round(progress.balance, 4),
+        "lag": round(progress.lag_s, 3),
         "busy": [round(seconds, 5) for seconds in progress.busy_s],
         "received": list(progress.points_by_executor),
         "loads": sorted(progress.points_by_partition.items()),

@@ -155,6 +155,14 @@ class Progress(Counts):
         default_factory=dict,
     )
     stages: Mapping[str, float] = field(default_factory=dict)
+    lag_s: float = number(
+        "gauge",
+        "seconds",
+        "From the latest event time to the driver's clock when the batch ended; 0 without event "
+        "times. It grows while the run falls behind its source.",
+        name="lag_seconds",
+        default=0.0,
+    )
     window_points: int = number(
         "gauge",
         "points",
@@ -263,6 +271,8 @@ class Status(Counts):
         ]
         if self.last:
             facts.append((f"batch {self.last.batch}", self.last.summary()))
+            if self.last.lag_s:
+                facts.append(("lag", f"{self.last.lag_s:,.1f} s behind the clock"))
             if self.last.loans:
                 facts.append(("lent", self.last.loans_text()))
         facts += [

@@ -75,6 +75,7 @@ export class History {
       matches: entry.matches,
       operations: entry.operations,
       balance: entry.balance,
+      lag: entry.lag ?? 0,
       busy: entry.busy,
       received: entry.received,
       lent: entry.lent ?? 0,

@@ -13,6 +13,7 @@ const AXIS = 30;
 const MEASURES = [
   { name: "throughput", title: "Throughput, points per second", value: (f) => (f.seconds ? f.points / f.seconds : 0), show: (v) => short(Math.round(v)) },
   { name: "latency", title: "Latency, seconds per batch", value: (f) => f.seconds / f.count, show: (v) => `${v.toFixed(2)} s` },
+  { name: "lag", title: "Lag, seconds from the latest event to the clock", value: (f) => f.lag, show: (v) => `${short(Math.round(v))} s` },
   { name: "balance", title: "Balance, mean work / largest, 1 is perfect", value: (f) => f.balance, show: (v) => v.toFixed(2), most: 1 },
   { name: "queries", title: "Queries, operations per batch", value: (f) => f.operations / f.count, show: (v) => short(Math.round(v)) },
 ];

@@ -223,7 +223,7 @@ class RunLoop:
             if sinks is not None:
                 self._rebalance(task_input, timer)
             progress = progress_of(task_input, outputs, timer.seconds, manifest, work, self._prices)
-            self._finish(progress, quarantine)
+            self._finish(replace(progress, lag_s=self._lag()), quarantine)
 
     def next_epoch(self, number: int) -> tuple[Epoch, Commit]:
         """Return what fixes a batch, durable, and the commit before it."""
@@ -439,6 +439,13 @@ class RunLoop:
             logger.info("%s", describe(decision))
         self.decisions.extend(decisions)
         self._new_decisions.extend(decisions)
+
+    def _lag(self) -> float:
+        """Return the seconds from the latest event time to the present; 0 without event times."""
+        latest = self._last.max_event_time if self._last else MIN_TIME
+        if not self.layout.has_time or latest == MIN_TIME:
+            return 0.0
+        return max(0.0, time.time_ns() / 1e9 - latest / 1e6)
 
     def _finish(self, progress: Progress, quarantine: Sink | None) -> None:
         """Tell those who watch, and collect garbage now and then."""
