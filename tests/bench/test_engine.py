@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sparkswarm.bench.engine import cut, halved
 from sparkswarm.bench.engine_report import MEASUREMENTS, EngineRun, EngineSettings
+from sparkswarm.errors import ConfigError
 from sparkswarm.geometry import Bounds, CellRect, Grid
 from sparkswarm.protocol.plan import Plan
 
@@ -59,3 +60,12 @@ def test_ratios_are_of_medians_and_missing_where_nothing_was_measured():
     assert found["ratio"]["plain_spark"] == 2.0
     assert found["ratio"]["churn_to_calm"] == 1.5
     assert found["ratio"]["duckdb"] is None
+
+
+def test_measurements_are_chosen_by_name():
+    chosen = EngineSettings(only=("pairs", "small"))
+    assert (chosen.in_turns, chosen.once) == (("pairs",), ("small",))
+    assert "memory" in EngineSettings().once
+    assert "memory" not in EngineSettings(many_queries=0).once
+    with pytest.raises(ConfigError, match="only has pears"):
+        EngineSettings(only=("pears",))

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.bench.duckdb_rival import run_duckdb
-from sparkswarm.bench.engine_report import MEASUREMENTS, EngineRun, EngineSettings
+from sparkswarm.bench.engine_report import MEASUREMENTS, ONCE, EngineRun, EngineSettings
 from sparkswarm.bench.inputs import (
     CHANGES_SCHEMA,
     POINTS_SCHEMA,
@@ -44,6 +44,7 @@ from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.driver.layout import ResultShape
 from sparkswarm.spark.engine import Swarm
 from sparkswarm.spark.handle import Handle
+from sparkswarm.spark.point_files import ParquetPoints
 from sparkswarm.spark.sinks import NoopSink, ParquetSink, Sink
 
 GRID = (1000, 1000)
@@ -67,44 +68,26 @@ def run_engine(settings: EngineSettings, on_step: OnStep = lambda _: None) -> En
     with tempfile.TemporaryDirectory() as folder:
         on_step("writing inputs")
         bench = _Bench(Path(folder), s)
-        on_step("the kernel alone")
-        run.kernel = kernel_points_per_second(bench.inputs, min(3, s.batches), s.cores)
         bench.spark = spark = bench_session("sparkswarm bench engine", s.cores)
         try:
-            on_step("warming up")
+            if s.in_turns:
+                on_step("warming up")
             # Java compiles in the first runs of a session: neither side may profit from that.
             for name in ("pairs", "plain_spark"):
-                bench.measure(name)
+                if name in s.in_turns:
+                    bench.measure(name)
             for number in range(s.repeat):
-                for name, what in MEASUREMENTS.items():
-                    on_step(f"{what}, {number + 1} of {s.repeat}")
+                for name in s.in_turns:
+                    on_step(f"{MEASUREMENTS[name]}, {number + 1} of {s.repeat}")
                     try:
                         seconds = bench.measure(name)
                     except MissingExtraError as error:
                         seconds = []
                         run.notes += [str(error)] if str(error) not in run.notes else []
                     run.seconds[name] += [median(seconds[WARM_UP:])] if seconds else []
-            on_step("checking a sample against brute force")
-            for churn in (False, True):
-                checked, wrong = bench.oracle(churn)
-                run.checked += checked
-                run.wrong += wrong
-            on_step("small batches")
-            run.small_batch = median(bench.small_seconds(False)[WARM_UP:])
-            on_step("small batches with operations")
-            run.small_batch_operations = median(bench.small_seconds(True)[WARM_UP:])
-            on_step("moving partitions")
-            run.move_overhead = bench.move_overhead()
-            on_step(f"{MANY_PARTITIONS} partitions")
-            run.partitions_ratio = {
-                f"partitions_{MANY_PARTITIONS}_to_{FEW_PARTITIONS}": bench.cut_ratio(False),
-                f"partitions_{MANY_PARTITIONS}_to_{FEW_PARTITIONS}_churn": bench.cut_ratio(True),
-            }
-            on_step("where the time goes")
-            run.profile = bench.profile()
-            if s.many_queries:
-                on_step(f"{s.many_queries:,} queries")
-                run.memory = bench.memory(s.many_queries)
+            for name in s.once:
+                on_step(ONCE[name])
+                bench.measure_once(name, run)
         finally:
             spark.stop()
     return run
@@ -169,11 +152,40 @@ class _Bench:
                     s = self._settings
                     return run_duckdb(self.inputs, s.batches, s.cores, Path(files))
             case "files":
+                return self._written_seconds(self.inputs, {}, by_tasks=True)
+            case "files_by_spark":
                 return self._written_seconds(self.inputs, {})
             case "tasks_write" | "spark_writes":
                 by_spark = {"writer": "spark"} if name == "spark_writes" else {}
                 return self._written_seconds(self._written, by_spark)
         raise ValueError(name)
+
+    def measure_once(self, name: str, run: EngineRun) -> None:
+        """Measure one of :data:`ONCE`; its numbers go to ``run``."""
+        s = self._settings
+        match name:
+            case "kernel":
+                run.kernel = kernel_points_per_second(self.inputs, min(3, s.batches), s.cores)
+            case "oracle":
+                for churn in (False, True):
+                    checked, wrong = self.oracle(churn)
+                    run.checked += checked
+                    run.wrong += wrong
+            case "small":
+                run.small_batch = median(self.small_seconds(False)[WARM_UP:])
+                run.small_batch_operations = median(self.small_seconds(True)[WARM_UP:])
+            case "move":
+                run.move_overhead = self.move_overhead()
+            case "partitions":
+                ratio = f"partitions_{MANY_PARTITIONS}_to_{FEW_PARTITIONS}"
+                run.partitions_ratio = {
+                    ratio: self.cut_ratio(False),
+                    f"{ratio}_churn": self.cut_ratio(True),
+                }
+            case "profile":
+                run.profile = self.profile()
+            case "memory":
+                run.memory = self.memory(s.many_queries)
 
     def _plain_spark(self, name: str) -> list[float]:
         s = self._settings
@@ -188,12 +200,14 @@ class _Bench:
         )
         return [0.0] * WARM_UP + rival.seconds
 
-    def _written_seconds(self, inputs: Inputs, options: Mapping[str, Any]) -> list[float]:
+    def _written_seconds(
+        self, inputs: Inputs, options: Mapping[str, Any], by_tasks: bool = False
+    ) -> list[float]:
         """Return the seconds of batches whose pairs are written to Parquet files."""
         results = self._folder / "results"
         sink = ParquetSink(str(results), **options)
         try:
-            return self.seconds(inputs, False, sink=sink, results="pairs")
+            return self.seconds(inputs, False, sink=sink, results="pairs", by_tasks=by_tasks)
         finally:
             shutil.rmtree(results, ignore_errors=True)
 
@@ -210,8 +224,12 @@ class _Bench:
         config: Mapping[str, Any] | None = None,
         results: ResultShape = "points",
         matched: bool = True,
+        by_tasks: bool = False,
     ) -> Handle:
-        """Start the engine on all of some inputs, with its queries preloaded."""
+        """Start the engine on all of some inputs, with its queries preloaded.
+
+        With ``by_tasks``, tasks read the files of points themselves.
+        """
         self._runs += 1
         swarm = Swarm(
             self.spark,
@@ -222,11 +240,16 @@ class _Bench:
                 **(config or {}),
             ),
         )
-        points = (
-            self.spark.readStream.schema(POINTS_SCHEMA)
-            .option("maxFilesPerTrigger", inputs.files_per_batch)
-            .parquet(str(inputs.points_folder))
-        )
+        points: DataFrame | ParquetPoints
+        if by_tasks:
+            folder = str(inputs.points_folder)
+            points = ParquetPoints(folder, POINTS_SCHEMA, inputs.files_per_batch)
+        else:
+            points = (
+                self.spark.readStream.schema(POINTS_SCHEMA)
+                .option("maxFilesPerTrigger", inputs.files_per_batch)
+                .parquet(str(inputs.points_folder))
+            )
         changes = (
             self.spark.readStream.schema(CHANGES_SCHEMA)
             .option("maxFilesPerTrigger", 1)

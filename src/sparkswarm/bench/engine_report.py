@@ -9,6 +9,7 @@ from typing import Any
 
 from sparkswarm.bench.inputs import Centres
 from sparkswarm.bench.plain_spark import WARM_UP
+from sparkswarm.errors import ConfigError
 
 MEASUREMENTS = {
     "pairs": "sparkswarm, pairs",
@@ -19,12 +20,24 @@ MEASUREMENTS = {
     "plain_spark_lists": "plain Spark, lists",
     "shuffled": "sparkswarm, lists, no shared host",
     "empty": "the stream without matching",
-    "files": "sparkswarm, pairs to Parquet files",
+    "files": "sparkswarm, Parquet files of points to pairs in Parquet files, by tasks",
+    "files_by_spark": "sparkswarm, pairs to Parquet files, points read by Spark",
     "duckdb": "DuckDB, pairs to Parquet files",
     "tasks_write": "40 results per point, written by tasks",
     "spark_writes": "40 results per point, written by Spark",
 }
 """What is measured in turns, ``repeat`` times."""
+
+ONCE = {
+    "kernel": "the kernel alone",
+    "oracle": "a sample against brute force",
+    "small": "small batches, without and with operations",
+    "move": "moving partitions",
+    "partitions": "many partitions",
+    "profile": "where the time goes",
+    "memory": "many queries",
+}
+"""What is measured once."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,8 @@ class EngineSettings:
         Number of cores, and of executors, of the throughput runs.
     seed
         Seed of all random numbers.
+    only
+        What to measure, by the keys of :data:`MEASUREMENTS` and :data:`ONCE`; empty for all.
     """
 
     batches: int = 8
@@ -55,11 +70,29 @@ class EngineSettings:
     repeat: int = 2
     cores: int = 2
     seed: int = 0
+    only: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if unknown := sorted({*self.only} - {*MEASUREMENTS, *ONCE}):
+            raise ConfigError(
+                f"only has {', '.join(unknown)}; it may have {', '.join((*MEASUREMENTS, *ONCE))}"
+            )
+
+    @property
+    def in_turns(self) -> tuple[str, ...]:
+        """What is measured in turns."""
+        return tuple(name for name in MEASUREMENTS if not self.only or name in self.only)
+
+    @property
+    def once(self) -> tuple[str, ...]:
+        """What is measured once."""
+        chosen = tuple(name for name in ONCE if not self.only or name in self.only)
+        return chosen if self.many_queries else tuple(name for name in chosen if name != "memory")
 
     @property
     def steps(self) -> int:
         """Number of calls of ``on_step``, for a progress bar."""
-        return 9 + len(MEASUREMENTS) * self.repeat + bool(self.many_queries)
+        return 1 + bool(self.in_turns) + len(self.in_turns) * self.repeat + len(self.once)
 
 
 @dataclass

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import typer
 from rich import box
@@ -79,6 +80,9 @@ def engine(
     ] = "uniform",
     repeat: Annotated[int, typer.Option(min=1, help="Measurements per throughput.")] = 2,
     cores: Annotated[int, typer.Option(min=1, help="Number of cores, and of executors.")] = 2,
+    only: Annotated[
+        str, typer.Option(help="What to measure, by the names in the JSON, separated by commas.")
+    ] = "",
     seed: SeedOption = 0,
     json_to: JsonOption = None,
 ) -> None:
@@ -89,9 +93,13 @@ def engine(
     from sparkswarm.bench.engine import run_engine
     from sparkswarm.bench.engine_report import MEASUREMENTS, EngineSettings
 
-    settings = EngineSettings(batches, points, queries, many_queries, centres, repeat, cores, seed)
-    with exit_on_error(), progress_steps(settings.steps) as on_step:
-        run = run_engine(settings, on_step)
+    chosen = tuple(filter(None, only.replace(" ", "").split(",")))
+    with exit_on_error():
+        settings = EngineSettings(
+            batches, points, queries, many_queries, centres, repeat, cores, seed, chosen
+        )
+        with progress_steps(settings.steps) as on_step:
+            run = run_engine(settings, on_step)
     found = run.to_json()
     table = Table(
         title=f"{queries:,} queries ({centres}), batches of {points:,} points, local[{cores}]",
@@ -113,36 +121,43 @@ def engine(
             }.get(name, "")
             is_so = f"{ratio[beside]:.2f} x" if ratio.get(beside) is not None else ""
             table.add_row(what, f"{rate:,}", is_so)
-    table.add_row("the kernel alone", f"{run.kernel:,.0f}", f"{ratio['kernel']:.2f} x")
+    if run.kernel:
+        table.add_row("the kernel alone", f"{run.kernel:,.0f}", f"{ratio['kernel'] or 0:.2f} x")
     stderr.print(table)
-    for note in run.notes:
+    for note in [*run.notes, *_engine_notes(found)]:
         stderr.print(note)
-    times = {
-        "a batch with 1% churn": ratio["churn_to_calm"],
-        "300 partitions instead of 8": ratio["partitions_300_to_8"],
-        "the same with churn": ratio["partitions_300_to_8_churn"],
-    }
-    if ratio["direct_sink"] is not None:
-        times["40 results per point written by Spark, not by tasks"] = ratio["direct_sink"]
-    stderr.print(
-        "Time of a batch relative to one without: "
-        + ", ".join(f"{what} {value:.2f} x" for what, value in times.items())
-        + "."
-    )
-    stderr.print(
-        f"A batch of 1,000 points on 4 executors: {found['small_batch_s']:.3f} s, with 100 "
-        f"operations {found['small_batch_operations_s']:.3f} s. "
-        f"Moving 100,000 queries adds {found['move_overhead']:+.1%} to a batch. "
-        f"A sample of {found['oracle']['checked']:,} points: {found['oracle']['wrong']} wrong."
-    )
-    if run.memory:
-        stderr.print(
-            f"{many_queries:,} queries: {run.memory['bytes_per_query']:.0f} bytes each, at most "
-            f"{run.memory['peak_gb']:.1f} GB for all processes together."
-        )
-    steps = ", ".join(f"{name} {took:.2f} s" for name, took in found["profile"].items())
-    stderr.print(f"Where a batch's time goes: {steps}.")
     write_json(json_to, found)
+
+
+def _engine_notes(found: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each figure of the engine's benchmark that is no throughput."""
+    ratio = found["ratio"]
+    names = {
+        "churn_to_calm": "a batch with 1% churn",
+        "partitions_300_to_8": "300 partitions instead of 8",
+        "partitions_300_to_8_churn": "the same with churn",
+        "direct_sink": "40 results per point written by Spark, not by tasks",
+    }
+    times = [f"{what} {ratio[name]:.2f} x" for name, what in names.items() if ratio.get(name)]
+    if times:
+        yield f"Time of a batch relative to one without: {', '.join(times)}."
+    if found["small_batch_s"]:
+        yield (
+            f"A batch of 1,000 points on 4 executors: {found['small_batch_s']:.3f} s, with 100 "
+            f"operations {found['small_batch_operations_s']:.3f} s."
+        )
+    if found["move_overhead"]:
+        yield f"Moving 100,000 queries adds {found['move_overhead']:+.1%} to a batch."
+    if found["oracle"]["checked"]:
+        yield f"Of {found['oracle']['checked']:,} points, {found['oracle']['wrong']} wrong."
+    if found["memory"]:
+        yield (
+            f"{found['memory']['queries']:,.0f} queries: {found['bytes_per_query']:.0f} bytes "
+            f"each, at most {found['memory']['peak_gb']:.1f} GB for all processes together."
+        )
+    if found["profile"]:
+        steps = ", ".join(f"{name} {took:.2f} s" for name, took in found["profile"].items())
+        yield f"Where a batch's time goes: {steps}."
 
 
 def adapt(
