@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sparkswarm.spark.fences import read_fences
     from sparkswarm.spark.handle import Handle
     from sparkswarm.spark.kafka_sink import KafkaSink
+    from sparkswarm.spark.point_files import ParquetPoints
     from sparkswarm.spark.session import check_session, session
     from sparkswarm.spark.sinks import ConsoleSink, MemorySink, NoopSink, ParquetSink
     from sparkswarm.spark.sources import register_sources
@@ -70,6 +71,7 @@ __all__ = [
     "ObjectPosition",
     "PairFunction",
     "Pairs",
+    "ParquetPoints",
     "ParquetSink",
     "PlanError",
     "PointColumns",
@@ -121,6 +123,7 @@ _LAZY = {
         "spark.handle": ("Handle",),
         "spark.session": ("check_session", "session"),
         "spark.kafka_sink": ("KafkaSink",),
+        "spark.point_files": ("ParquetPoints",),
         "spark.sinks": ("ConsoleSink", "MemorySink", "NoopSink", "ParquetSink"),
         "spark.sources": ("register_sources",),
         "window.windows": ("Bytes", "Count", "Sliding", "Tumbling"),

@@ -45,6 +45,8 @@ class Orders:
         Where Spark runs.
     shared_host
         Whether executors share a host, so that points are matched where they are read.
+    by_tasks
+        Whether tasks read the files of points themselves.
     executors, resize
         How many executors there are at first, and then, batch by batch.
     kill, batch, marker
@@ -63,6 +65,7 @@ class Orders:
     master: str = "local[2]"
     executors: int = 3
     shared_host: bool = True
+    by_tasks: bool = False
     resize: tuple[int, ...] = ()
     kill: str = ""
     batch: int = -2
@@ -126,7 +129,7 @@ def main(orders: Orders) -> None:
     )
     events = sparkswarm.ParquetSink(orders.events) if orders.events else None
     handle = swarm.start(
-        folders.read_points(spark),
+        folders.read_points(spark, orders.by_tasks),
         folders.read_operations(spark),
         sink=restless,
         events=events and (lambda told, batch: events(death.among(told, batch), batch)),

@@ -16,6 +16,7 @@ from sparkswarm import (
     InputError,
     MemorySink,
     NoopSink,
+    ParquetPoints,
     ParquetSink,
     PointColumns,
     QueryColumns,
@@ -58,14 +59,17 @@ def aqe(spark):
     spark.conf.set(name, before)
 
 
-def run(spark, tmp_path, world, settings=None, sink=None, checkpoint="checkpoint", **options):
+def run(
+    spark, tmp_path, world, settings=None, sink=None, checkpoint="checkpoint", by_tasks=False,
+    **options,
+):  # fmt: skip
     """Run a world to its end; return the run."""
     folders = world.write(tmp_path / "world")
     if world.preload:
         options["preload"] = folders.read_preload(spark)
     options = {**(WITH_TIMES if world.event_time else WITH_EXPIRY), **options}
     handle = Swarm(spark, settings or config(executors=3)).start(
-        folders.read_points(spark),
+        folders.read_points(spark, by_tasks),
         folders.read_operations(spark),
         sink=sink or "noop",
         checkpoint=str(tmp_path / checkpoint),
@@ -102,14 +106,14 @@ def assert_as_expected(handle, world, got):
     assert dict(status.quarantined) == wanted.reasons
 
 
-def check(spark, tmp_path, world, policy, executors, resize=(), **settings):
+def check(spark, tmp_path, world, policy, executors, resize=(), by_tasks=False, **settings):
     """Run a world under ever changing plans and compare everything with the oracle."""
     memory = MemorySink()
     sink = Restless(memory, seed=executors, executors=resize)
     extra = {"history": history(spark, world)} if policy == "static_history" else {}
     handle = run(
         spark, tmp_path, world, config(policy=policy, executors=executors, **settings), sink,
-        **extra,
+        by_tasks=by_tasks, **extra,
     )  # fmt: skip
     assert_as_expected(handle, world, matches_of(memory.table()))
     for plan in sink.plans:
@@ -138,6 +142,7 @@ def test_swarm_finds_all_matches_while_partitions_move_split_merge_and_are_share
         round_batches=1 + executors % 2,
         merge_every_rounds=1,
         shared_host=shared_host,
+        by_tasks=executors == 22,
     )
     assert {plan.executors for plan in plans} == {executors}
     assert len({plan.version for plan in plans}) > 1
@@ -198,10 +203,13 @@ def test_results_as_pairs_have_one_row_for_each_match(spark, tmp_path):
     assert not difference(matches_of(table), expected(world).matches)
 
 
-@pytest.mark.parametrize("results", ["points", "pairs"])
-def test_points_keep_their_columns_and_their_types(spark, tmp_path, results):
+@pytest.mark.parametrize(
+    ("results", "by_tasks"), [("points", False), ("pairs", False), ("pairs", True)]
+)
+def test_points_keep_their_columns_and_their_types(spark, tmp_path, results, by_tasks):
     world = make_world(22, batches=2, operations=20)
     folders = world.write(tmp_path / "world")
+    (tmp_path / "by tasks").mkdir()
     number = F.coalesce(F.col("id"), F.lit(-1))
     kept = {
         "a string": F.concat(F.lit("s"), number),
@@ -222,12 +230,21 @@ def test_points_keep_their_columns_and_their_types(spark, tmp_path, results):
         "gone": F.when(number % 3 == 0, number.cast("string")),
         "x": F.col("x"),
     }
-    points = folders.read_points(spark).select(
+    chosen = (
         F.concat(F.lit("p"), F.col("id")).alias("name of point"),
         F.col("x").cast("decimal(30,18)").alias("pos.x"),
         F.col("y").alias("pos y"),
         *(value.alias(name) for name, value in kept.items()),
     )
+    points = folders.read_points(spark).select(*chosen)
+    if by_tasks:
+        for batch in range(2):
+            files = f"{folders.points}/{batch:05d}-*.parquet"
+            rows = spark.read.schema(POINTS_SCHEMA).parquet(files).select(*chosen)
+            rows.coalesce(1).write.parquet(str(tmp_path / f"of-{batch}"))
+            (file,) = (tmp_path / f"of-{batch}").glob("*.parquet")
+            file.rename((tmp_path / "by tasks") / f"{batch}.parquet")
+        points = ParquetPoints(str(tmp_path / "by tasks"), max_files_per_trigger=1)
     memory = MemorySink()
     handle = Swarm(spark, config(executors=2)).start(
         points,
@@ -575,6 +592,21 @@ def test_a_static_frame_is_no_stream(spark, tmp_path, streams, which):
     static = spark.createDataFrame([], (points if which == "points" else queries).schema)
     with pytest.raises(InputError, match=f"{which} is not a stream"):
         start(spark, tmp_path, **{"points": points, "queries": queries, which: static})
+
+
+def test_files_of_points_need_a_schema_or_a_file(spark, tmp_path):
+    with pytest.raises(ConfigError, match="must be a positive integer, got 0"):
+        ParquetPoints(str(tmp_path), max_files_per_trigger=0)
+    with pytest.raises(InputError, match=r"no Parquet file .* yet .* give ParquetPoints a schema"):
+        start(spark, tmp_path, ParquetPoints(str(tmp_path)))
+
+
+def test_a_file_of_points_that_is_gone_ends_the_run_with_its_name(spark, tmp_path):
+    (tmp_path / "points").mkdir()
+    (tmp_path / "points" / "half.parquet").write_bytes(b"PAR1")
+    handle = start(spark, tmp_path, ParquetPoints(str(tmp_path / "points"), POINTS_SCHEMA))
+    with pytest.raises(StreamingQueryException, match=r"half\.parquet cannot be read"):
+        handle.await_termination()
 
 
 def test_a_stream_cannot_be_preloaded(spark, tmp_path, streams):

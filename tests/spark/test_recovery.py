@@ -101,7 +101,9 @@ def test_killed_drivers_and_workers_leave_the_results_and_events_of_a_run_that_l
     """Two drivers die one after the other; the third lives, but its workers die."""
     world = walking_world(35)
     told = tmp_path / "events"
-    orders = orders_for(world, tmp_path, master="local[2,4]", resize=(3, 2, 4), events=str(told))
+    orders = orders_for(
+        world, tmp_path, master="local[2,4]", resize=(3, 2, 4), events=str(told), by_tasks=True
+    )
     kill_one_by_one(orders, tmp_path, ((IN_EXECUTE, 3), (BEFORE_COMMIT, 4)), world)
     Path(orders.marker).unlink()
     code, said = drive(replace(orders, kill=WORKERS, batch=5), tmp_path)
@@ -112,9 +114,10 @@ def test_killed_drivers_and_workers_leave_the_results_and_events_of_a_run_that_l
 
 
 @pytest.mark.long
-def test_a_driver_killed_stage_after_stage_leaves_the_output_of_one_that_lived(tmp_path):
+@pytest.mark.parametrize("by_tasks", [False, True])
+def test_a_driver_killed_stage_after_stage_leaves_the_output_of_one_that_lived(tmp_path, by_tasks):
     world = make_world(71, batches=7, points=80, operations=40, event_time=True, preload=60)
-    orders = orders_for(world, tmp_path, resize=(3, 2, 4))
+    orders = orders_for(world, tmp_path, resize=(3, 2, 4), by_tasks=by_tasks)
     kill_one_by_one(orders, tmp_path, EVERY_STAGE, world)
     code, said = drive(orders, tmp_path)
     assert code == 0, said[-3000:]
@@ -146,7 +149,9 @@ def test_a_driver_killed_once_leaves_the_output_of_one_that_lived(tmp_path, stag
 @pytest.mark.long
 def test_workers_killed_within_a_batch_change_nothing(tmp_path):
     world = make_world(75, batches=4)
-    orders = orders_for(world, tmp_path, kill=WORKERS, batch=2, master="local[2,4]", resize=(3, 4))
+    orders = orders_for(
+        world, tmp_path, kill=WORKERS, batch=2, master="local[2,4]", resize=(3, 4), by_tasks=True
+    )
     code, said = drive(orders, tmp_path)
     assert code == 0, said[-3000:]
     assert Path(orders.marker).exists()
@@ -160,7 +165,7 @@ def test_workers_killed_within_a_batch_change_nothing(tmp_path):
 def start(spark, folders, tmp_path, checkpoint="checkpoint", sink=None, event_time=False):
     sink = sink or ParquetSink(str(tmp_path / "out"))
     return Swarm(spark, config(executors=3)).start(
-        folders.read_points(spark),
+        folders.read_points(spark, by_tasks=event_time),
         folders.read_operations(spark),
         sink=sink,
         checkpoint=str(tmp_path / checkpoint),

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sparkswarm import ParquetPoints
 from sparkswarm.config import SwarmConfig
 from sparkswarm.geometry import CellRect
 from sparkswarm.protocol.merge import Merge, find_merges
@@ -160,8 +161,10 @@ class Folders:
         """The queries to preload."""
         return self.folder / "preload"
 
-    def read_points(self, spark: Any) -> Any:
-        """Return the stream of points, a batch at a time."""
+    def read_points(self, spark: Any, by_tasks: bool = False) -> Any:
+        """Return the stream of points, a batch at a time; tasks may read the files themselves."""
+        if by_tasks:
+            return ParquetPoints(str(self.points), POINTS_SCHEMA, self.files)
         reader = spark.readStream.schema(POINTS_SCHEMA).option("maxFilesPerTrigger", self.files)
         return reader.parquet(str(self.points))
 

@@ -72,6 +72,12 @@ def points_table(*points: tuple[Any, ...]) -> pa.Table:
     )
 
 
+def with_partition(points: pa.Table, number: int = 0) -> Rows:
+    """Return points as the task of an input partition gets them."""
+    numbers = pa.array([number] * points.num_rows, pa.int32())
+    return points.append_column(INPUT_PARTITION, numbers).to_batches()
+
+
 def operations_table(*rows: dict[str, Any]) -> pa.Table:
     """Return operations under the engine's names; what a row leaves out is null."""
     named = any(isinstance(row.get("id"), str) for row in rows)
@@ -165,7 +171,7 @@ class Tasks:
 
     def route(self, points: pa.Table) -> Rows:
         """Route the rows of one input partition."""
-        return self.run(route_task, points.to_batches())
+        return self.run(route_task, with_partition(points))
 
     def declare(self, query_columns: pa.Schema, point_columns: pa.Schema) -> None:
         """Say which columns the application has."""
@@ -235,11 +241,8 @@ class Tasks:
 
     def match_directly(self, *points: tuple[Any, ...]) -> dict[int, list[int]]:
         """Match points in the task that reads them, as :meth:`match` does in those of executors."""
-        table = points_table(*points)
-        number = pa.array([7] * table.num_rows, pa.int32())
-        rows = table.append_column(INPUT_PARTITION, number).to_batches()
         found: dict[int, list[int]] = {}
-        for batch in self.run(match_task, rows):
+        for batch in self.run(match_task, with_partition(points_table(*points), 7)):
             for row in batch.to_pylist():
                 found[row[ID]] = sorted(row[QUERY_IDS])
         return found

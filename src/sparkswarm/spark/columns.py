@@ -13,6 +13,9 @@ OPERATIONS = "__operations"
 INPUT_PARTITION = "__partition"
 """The column with the number of the input partition of a point; no user's column is called so."""
 
+POINT_FILE = "__file"
+"""The column with the name of a file of points that tasks read; no user's column is called so."""
+
 QUERY_IDS, QUERY_ID = "query_ids", "query_id"
 """The columns that results add: all matches of a point, or one of a pair."""
 

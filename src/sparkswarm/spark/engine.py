@@ -35,6 +35,7 @@ from sparkswarm.spark.driver.layout import (
 from sparkswarm.spark.driver.run import ID_TYPE, RunLoop, spark_path
 from sparkswarm.spark.driver.selection import query_fields, select_operations, select_points
 from sparkswarm.spark.handle import Handle
+from sparkswarm.spark.point_files import ParquetPoints
 from sparkswarm.spark.session import check_session
 from sparkswarm.spark.sinks import Sink, Sinks, make_sink
 from sparkswarm.store.epochs import Epochs
@@ -99,7 +100,7 @@ class Swarm:
 
     def start(
         self,
-        points: DataFrame | None = None,
+        points: DataFrame | ParquetPoints | None = None,
         queries: DataFrame | None = None,
         *,
         sink: Sink | str | None = None,
@@ -122,7 +123,8 @@ class Swarm:
         Parameters
         ----------
         points
-            A streaming DataFrame of points.
+            A streaming DataFrame of points, or :class:`~sparkswarm.ParquetPoints`: files that
+            tasks read themselves.
         queries
             A streaming DataFrame of operations on queries. Of a batch, operations take
             effect before its points are matched.
@@ -180,7 +182,7 @@ class Swarm:
         details = self.application.query_columns if self.application else {}
         fields = query_fields(queries, preload, query_columns, details, known)
         stream, layout = read_layout(
-            points,
+            points.open(self.spark) if isinstance(points, ParquetPoints) else points,
             queries,
             point_columns,
             query_columns,

@@ -32,6 +32,25 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PointFiles:
+    """What tasks read from files of points themselves.
+
+    Attributes
+    ----------
+    columns
+        The files' names of the columns, by our names.
+    schema
+        The columns under our names, with the types that matching gets.
+    time_zone
+        Of event times that have none themselves.
+    """
+
+    columns: Mapping[str, str]
+    schema: pa.Schema
+    time_zone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFiles:
     """Where tasks write results themselves, as Parquet files.
 
@@ -39,12 +58,9 @@ class ResultFiles:
     ----------
     folder
         A local folder, of this attempt at the batch alone.
-    pairs
-        Whether to write a row for each match, instead of one for each point.
     """
 
     folder: str
-    pairs: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +95,8 @@ class TaskInput:
         What somebody reads.
     point_columns
         The user's names of the points' columns, by our names.
+    point_files
+        What tasks read from files of points; None where Spark reads the points.
     result_files
         Where tasks write results themselves; None where Spark gets the rows.
     output_schema, answer_schema
@@ -114,6 +132,7 @@ class TaskInput:
     events: BoundEvents | None = None
     outputs: frozenset[OutputKind] = frozenset()
     point_columns: Mapping[str, str] = field(default_factory=dict)
+    point_files: PointFiles | None = None
     result_files: ResultFiles | None = None
     output_schema: OutputSchema = field(default_factory=OutputSchema)
     answer_schema: AnswerSchema | None = None

@@ -17,6 +17,7 @@ import pyarrow as pa
 from sparkswarm.observe.progress import Counts, Loan
 from sparkswarm.policies.lending_prices import BlockSums
 from sparkswarm.policies.policy import AgentReport, Collected
+from sparkswarm.spark.columns import QUERY_ID
 from sparkswarm.spark.tasks.packing import PACKED_SCHEMA, PackedRows, packed
 from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.manifest import BaseGroup, BlockRef, ObjectsRef, SegmentRef, StateRef
@@ -45,8 +46,8 @@ class OutputSchema:
     Attributes
     ----------
     results
-        Columns of the results: the point's id, the columns that come back, the ids of its
-        queries. None where nobody reads results.
+        Columns of the results: the point's id, the columns that come back, and the ids of its
+        queries, or the id of one of them. None where nobody reads results.
     include
         The columns that come back, by our names.
     id_type
@@ -70,6 +71,11 @@ class OutputSchema:
     def has_packed(self) -> bool:
         """Whether there are packed rows among the results."""
         return self.partial_state or self.fixes
+
+    @property
+    def pairs(self) -> bool:
+        """Whether results have a row for each match, instead of one for each point."""
+        return self.results is not None and QUERY_ID in self.results.names
 
     @property
     def result_types(self) -> list[pa.DataType]:

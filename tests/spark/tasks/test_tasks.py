@@ -18,7 +18,7 @@ from sparkswarm.errors import StoreError
 from sparkswarm.observe.progress import Counts
 from sparkswarm.policies import LendingPrices, make_policy
 from sparkswarm.protocol.messages import CostReport
-from sparkswarm.spark.columns import INPUT_PARTITION, OPERATIONS
+from sparkswarm.spark.columns import OPERATIONS
 from sparkswarm.spark.task_input import packed_input
 from sparkswarm.spark.task_output import PACKED_PREFIX, TaskStage
 from sparkswarm.spark.tasks import match as match_module
@@ -36,7 +36,7 @@ from sparkswarm.spark.tasks.packing import (
 from sparkswarm.spark.tasks.state import state_task
 from sparkswarm.store.queries import ID
 
-from ...support.tasks import Tasks, points_table, register, shuffled
+from ...support.tasks import Tasks, points_table, register, shuffled, with_partition
 
 NAN = float("nan")
 
@@ -513,7 +513,7 @@ def test_many_matches_come_in_lots_of_bounded_size(tmp_path: Path, monkeypatch) 
     tasks = Tasks(tmp_path)
     tasks.apply(*(register(i, 0.0, 0.0, 8.0, 8.0) for i in range(300)))
     points = points_table(*random_points(20, 7))
-    rows = points.append_column(INPUT_PARTITION, pa.array([0] * 20, pa.int32())).to_batches()
+    rows = with_partition(points)
     batches = tasks.run(match_task, rows)
     assert len(batches) == 20
     assert all(len(batch.column(1).flatten()) <= 500 for batch in batches)

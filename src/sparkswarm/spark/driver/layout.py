@@ -50,6 +50,8 @@ from sparkswarm.spark.driver.selection import (
     select_operations,
     select_points,
 )
+from sparkswarm.spark.point_files import OpenedPoints
+from sparkswarm.spark.task_input import PointFiles
 from sparkswarm.spark.task_output import PACKED_PREFIX, AnswerSchema, OutputSchema
 from sparkswarm.spark.tasks.packing import PACKED_SCHEMA, RowKind
 from sparkswarm.spark.tasks.state import named_summaries
@@ -70,10 +72,10 @@ class StreamLayout:
     ----------
     point_columns
         The user's names of the points' columns, by our names.
+    point_files
+        What tasks read from files of points; None where Spark reads the points.
     results
-        Schema of the results, one row for each point.
-    shape
-        ``points``, or ``pairs`` for a row for each match.
+        Schema of the results: with the ids of a point's queries, or with one for each match.
     include
         Columns of the points that come back, by our names.
     has_operations, has_time
@@ -91,8 +93,8 @@ class StreamLayout:
     """
 
     point_columns: Mapping[str, str] = field(default_factory=dict)
+    point_files: PointFiles | None = None
     results: StructType
-    shape: ResultShape = "points"
     include: tuple[str, ...] = ()
     has_operations: bool
     has_time: bool
@@ -151,38 +153,27 @@ class StreamLayout:
     @property
     def file_schema(self) -> pa.Schema:
         """The columns of results in files that tasks write."""
-        schema = to_arrow_schema(self.results, timezone="UTC")
-        if self.shape == "points":
-            return schema
-        schema = schema.remove(schema.get_field_index(QUERY_IDS))
-        return schema.append(pa.field(QUERY_ID, self.queries.arrow_id_type))
+        return to_arrow_schema(self.results, timezone="UTC")
+
+    @property
+    def pairs(self) -> bool:
+        """Whether results have a row for each match, instead of one for each point."""
+        return QUERY_ID in self.results.names
 
     def finished_results(self, executed: DataFrame) -> DataFrame:
-        """Return the results among the rows of the tasks, in the shape that was asked for."""
+        """Return the results among the rows of the tasks, with the columns of queries apart."""
         frame = executed
         if self.has_packed:
             chosen = executed.where(F.col(f"{PACKED_PREFIX}kind").isNull())
             frame = chosen.select(*(column_of(chosen, name) for name in self.results.names))
-        lists = (QUERY_IDS, QUERY_PROPERTIES)
-        others = [column_of(frame, name) for name in frame.columns if name not in lists]
         if not self.queries.properties:
-            if self.shape == "points":
-                return frame
-            return frame.select(*others, F.explode(QUERY_IDS).alias(QUERY_ID))
-        if self.shape == "points":
+            return frame
+        others = [column_of(frame, name) for name in frame.columns if name != QUERY_PROPERTIES]
+        if self.pairs:
+            parsed = self._properties_of(F.col(QUERY_PROPERTIES))
+        else:
             parsed = F.transform(QUERY_PROPERTIES, self._properties_of)
-            return frame.select(
-                *others, F.col(QUERY_IDS), *_fields_of(parsed, self.queries.properties)
-            )
-        pair = F.explode(F.arrays_zip(*lists)).alias("pair")
-        pairs = frame.select(*others, pair)
-        others = [column_of(pairs, name) for name in pairs.columns[:-1]]
-        parsed = self._properties_of(F.col(f"pair.{QUERY_PROPERTIES}"))
-        return pairs.select(
-            *others,
-            F.col(f"pair.{QUERY_IDS}").alias(QUERY_ID),
-            *_fields_of(parsed, self.queries.properties),
-        )
+        return frame.select(*others, *_fields_of(parsed, self.queries.properties))
 
     def finished_events(self, told: DataFrame) -> DataFrame:
         """Return events with the columns of queries that come back."""
@@ -208,7 +199,7 @@ def packed_rows(executed: DataFrame, kind: RowKind) -> DataFrame:
 
 
 def read_layout(
-    points: DataFrame | None,
+    points: DataFrame | OpenedPoints | None,
     queries: DataFrame | None,
     point_columns: PointColumns,
     query_columns: QueryColumns,
@@ -223,7 +214,8 @@ def read_layout(
         raise InputError("there is neither a stream of points nor one of queries")
     if shape not in ("points", "pairs"):
         raise ConfigError(f"results must be 'points' or 'pairs', got {shape!r}")
-    for what, frame in (("points", points), ("queries", queries)):
+    example, stream = points if isinstance(points, OpenedPoints) else (points, points)
+    for what, frame in (("points", stream), ("queries", queries)):
         if frame is not None and not frame.isStreaming:
             raise InputError(
                 f"{what} is not a stream; read it with spark.readStream"
@@ -233,10 +225,11 @@ def read_layout(
     known = fields or query_fields(
         queries, None, query_columns, application.query_columns if application else {}, None
     )
-    chosen = None if points is None else select_points(points, point_columns, also)
-    if chosen is not None:
+    chosen = None if example is None else select_points(example, point_columns, also)
+    rows = stream if isinstance(points, OpenedPoints) else chosen
+    if rows is not None:
         # A task's own number is another where a sink unites or coalesces results.
-        chosen = chosen.withColumn(INPUT_PARTITION, F.spark_partition_id())
+        rows = rows.withColumn(INPUT_PARTITION, F.spark_partition_id())
     operations = (
         None if queries is None else select_operations(queries, query_columns, fields=known)
     )
@@ -248,7 +241,8 @@ def read_layout(
             names[TIME] = c.time
         for one in (chosen.schema[ID], *(chosen.schema[name] for name in include)):
             results.add(names[one.name], one.dataType)
-    results.add(QUERY_IDS, ArrayType(known.id_type))
+    pairs = shape == "pairs"
+    results.add(QUERY_ID if pairs else QUERY_IDS, _of_matches(known.id_type, pairs))
     if known.properties:
         clash = {*results.names, QUERY_ID, BATCH_ID} & set(known.properties.names)
         if clash:
@@ -256,14 +250,16 @@ def read_layout(
                 f"results cannot have {', '.join(sorted(clash))} of a query beside the column of "
                 "that name that they have anyway; rename it"
             )
-        results.add(QUERY_PROPERTIES, ArrayType(StringType()))
+        results.add(QUERY_PROPERTIES, _of_matches(StringType(), pairs))
     answers = answer_schema = None
     if window is not None:
         answers, answer_schema = _answer_schemas(chosen, point_columns, known)
     layout = StreamLayout(
         point_columns=names,
+        point_files=(
+            _point_files(chosen, names, points) if isinstance(points, OpenedPoints) else None
+        ),
         results=results,
-        shape=shape,
         include=include,
         has_operations=queries is not None,
         has_time=point_columns.time is not None,
@@ -274,7 +270,26 @@ def read_layout(
         answers=answers,
         answer_schema=answer_schema,
     )
-    return union_stream(chosen, operations, known.has_names), layout
+    return union_stream(rows, operations, known.has_names), layout
+
+
+def _of_matches(kind: DataType, pairs: bool) -> DataType:
+    """Return the type of a column of matches: of one, or of all of a point."""
+    return kind if pairs else ArrayType(kind)
+
+
+def _point_files(
+    chosen: DataFrame | None, names: Mapping[str, str], points: OpenedPoints
+) -> PointFiles | None:
+    """Return what tasks read from files of points, of which the columns ``chosen`` are needed."""
+    if chosen is None:
+        return None
+    zone, example = "UTC", points.example
+    if TIME in names and not isinstance(example.schema[names[TIME]].dataType, TimestampType):
+        # Spark reads a time without a zone as one of the session.
+        zone = str(example.sparkSession.conf.get("spark.sql.session.timeZone"))
+    schema = to_arrow_schema(chosen.schema, timezone="UTC")
+    return PointFiles(columns=dict(names), schema=schema, time_zone=zone)
 
 
 def _bound(

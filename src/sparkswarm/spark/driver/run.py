@@ -348,8 +348,7 @@ class RunLoop:
         staged = sink.stage(task_input.epoch.batch, task_input.attempt)
         if staged is None:
             return task_input
-        pairs = self.layout.shape == "pairs"
-        return replace(task_input, result_files=ResultFiles(folder=str(staged), pairs=pairs))
+        return replace(task_input, result_files=ResultFiles(folder=str(staged)))
 
     def _publish_results(
         self, task_input: TaskInput, outputs: Sequence[TaskOutput], sinks: Sinks | None
@@ -410,6 +409,7 @@ class RunLoop:
             id_type=layout.queries.arrow_id_type,
             outputs=frozenset(outputs),
             point_columns=layout.point_columns,
+            point_files=layout.point_files,
             output_schema=layout.output_schema(OutputKind.RESULTS in outputs),
             answer_schema=layout.answer_schema,
             max_event_time=previous.max_event_time,

@@ -15,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from sparkswarm.observe.progress import Counts
-from sparkswarm.spark.columns import INPUT_PARTITION
 from sparkswarm.spark.task_output import TaskOutput, TaskStage
 from sparkswarm.spark.tasks.events import fix_rows
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Matcher
-from sparkswarm.spark.tasks.points import coordinates, points_of, rejected_points, row_chunks
+from sparkswarm.spark.tasks.points import coordinates, input_points, rejected_points
 from sparkswarm.spark.tasks.results import ResultOutput
 from sparkswarm.spark.tasks.tally import TaskTally
 from sparkswarm.store.blocks import MIN_TIME
@@ -33,12 +32,9 @@ if TYPE_CHECKING:
 def match_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Check the points of an input partition and match them."""
     work: DirectWork | None = None
-    for chunk in row_chunks(batches, CHUNK_ROWS):
-        points = points_of(ctx, chunk)
-        if points.num_rows:
-            if work is None:
-                work = DirectWork(ctx, points.column(INPUT_PARTITION)[0].as_py())
-            yield from work.match(points.drop_columns([INPUT_PARTITION]))
+    for number, points in input_points(ctx, batches, CHUNK_ROWS):
+        work = work or DirectWork(ctx, number)
+        yield from work.match(points)
     if work is not None:
         ctx.collect(work.close())
 
@@ -71,7 +67,7 @@ class DirectWork:
             results = self._results.add(lot)
             self._busy_s += time.thread_time() - started
             if results is not None:
-                yield results
+                yield from self._results.slices(results)
             started = time.thread_time()
             if self._ctx.input.output_schema.fixes:
                 yield fix_rows(self._ctx, lot, results)

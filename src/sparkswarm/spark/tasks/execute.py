@@ -102,7 +102,7 @@ class ExecutorWork:
             if lot is None:
                 return
             if results is not None:
-                yield results
+                yield from self._results.slices(results)
             if fixes is not None:
                 yield fixes
 

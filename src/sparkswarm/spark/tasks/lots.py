@@ -76,23 +76,26 @@ class Lot:
     deltas: list[DeltaMatches]
 
     def results(
-        self, include: Sequence[str], id_type: pa.DataType, properties: bool
+        self, include: Sequence[str], id_type: pa.DataType, properties: bool, pairs: bool
     ) -> list[pa.Array]:
         """Return the columns of results, with a row for each point that has matches.
 
         ``include`` are the points' columns that come back, ``properties`` whether those of queries
-        do.
+        do. With ``pairs`` there is a row for each match.
         """
-        some = self.counts > 0
-        matched = self.points.select([ID, *include]).take(pa.array(self.rows[some]))
-        offsets = np.zeros(matched.num_rows + 1, np.int32)
-        np.cumsum(self.counts[some], out=offsets[1:])
-        columns = [c.combine_chunks() for c in matched.columns]
         of_matches = [self.query_ids(id_type)]
         if properties:
             of_matches.append(self._texts(lambda base: base.properties))
-        lists = [pa.ListArray.from_arrays(pa.array(offsets), values) for values in of_matches]
-        return [*columns, *lists]
+        if pairs:
+            rows = np.repeat(self.rows, self.counts)
+        else:
+            some = self.counts > 0
+            rows = self.rows[some]
+            offsets = np.zeros(len(rows) + 1, np.int32)
+            np.cumsum(self.counts[some], out=offsets[1:])
+            of_matches = [pa.ListArray.from_arrays(pa.array(offsets), v) for v in of_matches]
+        matched = self.points.select([ID, *include]).take(pa.array(rows))
+        return [*(c.combine_chunks() for c in matched.columns), *of_matches]
 
     def query_ids(self, kind: pa.DataType) -> pa.Array:
         """Return the ids of the matching queries, point after point."""

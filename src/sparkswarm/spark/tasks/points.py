@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from sparkswarm.compiled import BoolArray, FloatArray, LongArray
 from sparkswarm.errors import StoreError
 from sparkswarm.geometry import Fault
-from sparkswarm.spark.columns import OPERATIONS
+from sparkswarm.spark.columns import INPUT_PARTITION, OPERATIONS, POINT_FILE
 from sparkswarm.spark.tasks.packing import nulls
+from sparkswarm.spark.tasks.point_files import read_point_files
 from sparkswarm.store.quarantine import (
     FAULT_REASONS,
     FUTURE_TIME,
@@ -46,6 +47,24 @@ def row_chunks(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Tabl
             waiting, rows = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting)
+
+
+def input_points(
+    ctx: BatchContext, batches: Iterable[pa.RecordBatch], size: int
+) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the points of a task in tables of about ``size`` rows, with its input partition."""
+    wanted = ctx.input.point_files
+    for chunk in row_chunks(batches, size):
+        rows = points_of(ctx, chunk)
+        if not rows.num_rows:
+            continue
+        number = rows.column(INPUT_PARTITION)[0].as_py()
+        if wanted is None:
+            yield number, rows.drop_columns([INPUT_PARTITION])
+        else:
+            paths = rows.column(POINT_FILE).to_pylist()
+            for points in row_chunks(read_point_files(paths, wanted, size // 4), size):
+                yield number, points
 
 
 def points_of(ctx: BatchContext, rows: pa.Table) -> pa.Table:

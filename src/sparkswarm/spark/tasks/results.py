@@ -7,19 +7,20 @@ driver publishes those files and no others, and what failed attempts wrote is de
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from sparkswarm.spark.columns import QUERY_ID, QUERY_IDS
 
 if TYPE_CHECKING:
     from sparkswarm.spark.task_input import ResultFiles
     from sparkswarm.spark.tasks.context import BatchContext
     from sparkswarm.spark.tasks.lots import Lot
+
+SLICE_ROWS = 131_072
+"""Most rows that are given to Spark at once: it holds them outside its heap."""
 
 
 class ResultOutput:
@@ -45,7 +46,8 @@ class ResultOutput:
         if results is None:
             return None
         schema = self._schema
-        rows = schema.result_rows(lot.results(schema.include, schema.id_type, schema.properties))
+        columns = lot.results(schema.include, schema.id_type, schema.properties, schema.pairs)
+        rows = schema.result_rows(columns)
         if self._to is None:
             return rows
         if rows.num_rows:
@@ -54,9 +56,13 @@ class ResultOutput:
             self._write(table, self._to)
         return None
 
+    @staticmethod
+    def slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield rows in pieces of bounded size, as Spark is to have them."""
+        for start in range(0, rows.num_rows, SLICE_ROWS):
+            yield rows.slice(start, SLICE_ROWS)
+
     def _write(self, table: pa.Table, to: ResultFiles) -> None:
-        if to.pairs:
-            table = as_pairs(table)
         if self._writer is None:
             path = Path(to.folder, self._name)
             # Ids are distinct or nearly so: a dictionary of them would be larger than they are.
@@ -69,11 +75,3 @@ class ResultOutput:
             return ()
         self._writer.close()
         return (self._name,)
-
-
-def as_pairs(points: pa.Table) -> pa.Table:
-    """Return a row for each match instead of a row for each point."""
-    lists = points.column(QUERY_IDS).combine_chunks()
-    rows = np.repeat(np.arange(len(lists)), np.diff(lists.offsets))
-    others = points.drop_columns([QUERY_IDS]).take(pa.array(rows))
-    return others.append_column(QUERY_ID, lists.flatten())

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from sparkswarm.observe.progress import Counts
 from sparkswarm.policies import PointRouter
-from sparkswarm.spark.columns import INPUT_PARTITION
 from sparkswarm.spark.task_output import TaskOutput, TaskStage
 from sparkswarm.spark.tasks.lending import Lender
 from sparkswarm.spark.tasks.packing import (
@@ -25,7 +24,7 @@ from sparkswarm.spark.tasks.packing import (
     pack_rows,
     packed,
 )
-from sparkswarm.spark.tasks.points import coordinates, points_of, rejected_points, row_chunks
+from sparkswarm.spark.tasks.points import coordinates, input_points, rejected_points
 from sparkswarm.store.quarantine import (
     Quarantine,
 )
@@ -50,12 +49,10 @@ def route_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
     if ctx.task == 0:
         # An executor knows its number from its rows, so each gets some, if only empty ones.
         yield packed([(RowKind.POINTS, m, None) for m in range(ctx.plan.executors)])
-    for chunk in row_chunks(batches, CHUNK_ROWS):
-        points = points_of(ctx, chunk)
-        if points.num_rows:
-            number, rows = assign_points(ctx, points, lender or ctx.router, quarantine)
-            counts += Counts(points=number)
-            yield packed(rows)
+    for _, points in input_points(ctx, batches, CHUNK_ROWS):
+        number, rows = assign_points(ctx, points, lender or ctx.router, quarantine)
+        counts += Counts(points=number)
+        yield packed(rows)
     quarantine.write()
     loans = lender.loans if lender else ()
     counts += Counts(lent=sum(loan.points for loan in loans))
@@ -76,8 +73,6 @@ def assign_points(
     ctx: BatchContext, points: pa.Table, router: PointRouter, quarantine: Quarantine
 ) -> tuple[int, list[PackedRows]]:
     """Return the number of valid points, and the points packed for their executors."""
-    if INPUT_PARTITION in points.column_names:
-        points = points.drop_columns([INPUT_PARTITION])
     x, y = coordinates(points)
     executors = ctx.plan.executors
     executor = router.assign(x, y, np.arange(len(x)))
