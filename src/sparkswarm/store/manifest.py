@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress, filterfalse
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -459,16 +460,16 @@ _BY_ID = ("partitions", "states", "blocks", "objects")
 
 
 def _changed(before: Mapping[int, _Value], after: Mapping[int, _Value]) -> dict[int, _Value]:
-    # What stays is the same object in almost all cases: no value is compared then.
     if before is after:
         return {}
-    old = before.get
-    other = {key: value for key, value in after.items() if old(key) is not value}
-    return {key: value for key, value in other.items() if old(key) != value}
+    # What stays is the same object in almost all cases: no value is compared then, and no line of
+    # Python runs for it.
+    is_other = map(operator.is_not, map(before.get, after), after.values())
+    return {key: after[key] for key in compress(after, is_other) if before.get(key) != after[key]}
 
 
 def _gone(before: Mapping[int, object], after: Mapping[int, object]) -> list[int]:
-    return [] if before is after else [key for key in before if key not in after]
+    return [] if before is after else list(filterfalse(after.__contains__, before))
 
 
 def _file_ref(name: str, rows: int, size: int, crc: int) -> FileRef:
@@ -520,6 +521,8 @@ def _segments_within(stored: Sequence[SegmentRef], cells: CellRect) -> tuple[Seg
     if len(stored) > 1:
         stored = [segment for segment in stored if segment.cells.overlaps(cells)]
     first = stored[0]
+    if len(stored) == 1 and first.cells == cells:
+        return (first,)
     if all((s.base, s.own_delta) == (first.base, first.own_delta) for s in stored[1:]):
         return (SegmentRef(cells, first.base, first.own_delta),)
     return tuple(replace(s, cells=s.cells.intersection(cells)) for s in stored)
@@ -556,6 +559,9 @@ def _overlapped(
     for partition in created:
         cells = partition.cells
         parents = [by_id[i] for i in sorted(partition.parents) if i in by_id]
+        if len(parents) == 1 and parents[0].cells == cells:
+            yield parents
+            continue
         if sum(cells.intersection(parent.cells).area for parent in parents) == cells.area:
             yield [parent for parent in parents if parent.cells.overlaps(cells)]
             continue
