@@ -27,12 +27,14 @@ from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError
 from sparkswarm.geometry import WORLD, Fault
 from sparkswarm.observe.progress import Progress
-from sparkswarm.spark.columns import QueryColumns
+from sparkswarm.spark.columns import POINT_FILE, QueryColumns
 from sparkswarm.spark.driver.layout import StreamLayout
 from sparkswarm.spark.driver.operations import read_operations
 from sparkswarm.spark.driver.selection import select_operations
 from sparkswarm.spark.session import is_local
+from sparkswarm.spark.task_input import PointFiles
 from sparkswarm.spark.tasks.operations import with_shapes
+from sparkswarm.spark.tasks.point_files import read_point_files
 from sparkswarm.store.epochs import Epochs
 from sparkswarm.store.files import Files
 from sparkswarm.store.quarantine import FAULT_REASONS, POINT
@@ -54,6 +56,9 @@ IDLE = "Waiting for data to arrive"
 
 SAMPLE = 20_000
 """Largest number of queries whose place is looked at."""
+
+LOOK_ROWS = 1 << 17
+"""Rows of a file of points that are looked at together."""
 
 MARGIN = 0.5
 """What is added to each side of the space that the first rows take up, as a share of it."""
@@ -136,7 +141,9 @@ def look_at_stream(stream: DataFrame, layout: StreamLayout) -> FirstRows:
         if ended.is_set():
             return
         seen = FirstRows()
-        if X in batch.columns:
+        if layout.point_files is not None:
+            seen += _seen_files(batch, layout.point_files)
+        elif X in batch.columns:
             seen += _seen_points(batch)
         if layout.has_operations:
             table = read_operations(batch, layout.queries.operation_types)
@@ -170,6 +177,21 @@ def _seen_points(batch: DataFrame) -> FirstRows:
     edges = [one(name) for one in (F.min, F.max) for name in (X, Y)]
     row = batch.where(finite[0] & finite[1]).agg(F.count(F.lit(1)), *edges).first()
     return FirstRows(row[0], 0, tuple(row[1:])) if row is not None and row[0] else FirstRows()
+
+
+def _seen_files(batch: DataFrame, wanted: PointFiles) -> FirstRows:
+    """Return what the points in the files of a batch are."""
+    wanted = replace(wanted, schema=pa.schema([wanted.schema.field(name) for name in (X, Y)]))
+    paths = batch.select(POINT_FILE).toArrow().column(0).drop_null().to_pylist()
+    seen = FirstRows()
+    for rows in read_point_files(paths, wanted, LOOK_ROWS):
+        x, y = (np.asarray(rows.column(name), np.float64) for name in (X, Y))
+        known = np.isfinite(x) & np.isfinite(y)
+        if known.any():
+            x, y = x[known], y[known]
+            box = float(x.min()), float(y.min()), float(x.max()), float(y.max())
+            seen += FirstRows(len(x), 0, box)
+    return seen
 
 
 def _seen_queries(table: pa.Table) -> FirstRows:
