@@ -83,9 +83,9 @@ FENCES = [Operation("register", n, 10.0 + n, 50.0, 10.5 + n, 50.5) for n in rang
 POINTS = [Point(n, 10.0 + n / 4, 50.25, None) for n in range(10)]
 
 
-def streams(spark, folder, world):
+def streams(spark, folder, world, by_tasks=False):
     written = world.write(folder)
-    return written.read_points(spark), written.read_operations(spark)
+    return written.read_points(spark, by_tasks), written.read_operations(spark)
 
 
 def test_settings_are_given_by_keyword_or_by_object(spark):
@@ -101,11 +101,12 @@ def test_settings_are_given_by_keyword_or_by_object(spark):
         Swarm(spark, bounds="mars")
 
 
-def test_a_run_that_is_told_nothing_chooses_and_says_so(spark, tmp_path, caplog):
+@pytest.mark.parametrize("by_tasks", [False, True])
+def test_a_run_that_is_told_nothing_chooses_and_says_so(spark, tmp_path, caplog, by_tasks):
     caplog.set_level(logging.WARNING, logger="sparkswarm")
     world = World(batches=[Batch(POINTS, FENCES), Batch(POINTS, [])], preload=[], event_time=False)
     options = {"sink": "memory", "trigger": {"availableNow": True}}
-    handle = Swarm(spark).start(*streams(spark, tmp_path, world), **options)
+    handle = Swarm(spark).start(*streams(spark, tmp_path, world, by_tasks), **options)
     handle.await_termination()
     # The look at the first rows has taken nothing away.
     pairs = [(p.id, f.id) for p in POINTS for f in FENCES if f.min_x <= p.x <= f.max_x]
