@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
@@ -25,7 +26,7 @@ from sparkswarm.protocol.partition import (
     reshared,
     split,
 )
-from sparkswarm.protocol.plan import Plan, covers_once
+from sparkswarm.protocol.plan import Plan, changed_partitions, covers_once
 
 from ..support.strategies import (
     Operation,
@@ -516,3 +517,21 @@ def test_what_covers_each_cell_once_is_known_by_area_and_corners(rects: list[Cel
         covered[rect.slices] += 1
     partitions = [Partition(i, rect, (0,)) for i, rect in enumerate(rects)]
     assert covers_once(partitions, [CellRect(0, 0, 2, 2)]) == (covered == 1).all()
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_changed_partitions_are_those_that_only_one_plan_has(seed):
+    rng = random.Random(seed)
+
+    def some(numbers):
+        return [Partition(i, CellRect(0, 0, 1, 1), (0,)) for i in numbers]
+
+    old = some(sorted(rng.sample(range(300), rng.randrange(200))))
+    known = {p.id for p in old}
+    # What stays may be the same object or one like it; new ones may be anywhere between.
+    stay = [rng.choice([p, *some([p.id])]) for p in old if rng.random() > rng.choice([0, 0.2])]
+    fresh = some(i for i in rng.sample(range(400), rng.randrange(8)) if i not in known)
+    new = sorted([*stay, *fresh], key=lambda p: p.id)
+    retired, created = changed_partitions(old, new)
+    assert [p.id for p in retired] == [p.id for p in old if p not in stay]
+    assert list(created) == sorted(fresh, key=lambda p: p.id)

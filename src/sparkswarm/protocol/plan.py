@@ -11,7 +11,6 @@ import operator
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -260,15 +259,49 @@ _id = operator.attrgetter("id")
 def changed_partitions(
     old: Iterable[Partition], new: Iterable[Partition]
 ) -> tuple[tuple[Partition, ...], tuple[Partition, ...]]:
-    """Return the partitions that are only in the one plan, and only in the other, in order."""
+    """Return the partitions that are only in the one plan, and only in the other, in order.
+
+    Both are in order of id. Most partitions stay, as the same objects: runs of them are compared as
+    tuples, for which no line of Python runs.
+    """
     old, new = tuple(old), tuple(new)
-    old_ids, new_ids = list(map(_id, old)), list(map(_id, new))
-    # Most stay: no line of Python runs for these.
-    gone, fresh = set(old_ids).difference(new_ids), set(new_ids).difference(old_ids)
-    return (
-        tuple(compress(old, map(gone.__contains__, old_ids))),
-        tuple(compress(new, map(fresh.__contains__, new_ids))),
-    )
+    gone: list[Partition] = []
+    fresh: list[Partition] = []
+    i = j = 0
+    while True:
+        run = _common(old, i, new, j)
+        i, j = i + run, j + run
+        if i == len(old) or j == len(new):
+            return (*gone, *old[i:]), (*fresh, *new[j:])
+        before, after = old[i], new[j]
+        if before.id < after.id:
+            gone.append(before)
+        elif after.id < before.id:
+            fresh.append(after)
+        i += before.id <= after.id
+        j += after.id <= before.id
+
+
+_LONGEST_RUN = 4096
+"""Partitions that are compared at a time."""
+
+
+def _common(old: tuple[Partition, ...], i: int, new: tuple[Partition, ...], j: int) -> int:
+    """Return for how many partitions both go on alike."""
+    first, size = i, 1
+    while i < len(old):
+        some = old[i : i + size]
+        if some == new[j : j + size]:
+            i, j = i + len(some), j + len(some)
+            size = min(2 * size, _LONGEST_RUN)
+        else:
+            break
+    while size > 1:
+        size //= 2
+        some = old[i : i + size]
+        if some and some == new[j : j + size]:
+            i, j = i + len(some), j + len(some)
+    return i - first
 
 
 def covers_once(partitions: Iterable[Partition], cells: Iterable[CellRect]) -> bool:
