@@ -28,10 +28,10 @@ def points(batch, some=20_000):
 def in_hotspot(x, y, batch):
     """Return whether places are in the square, which has come so far; with a degree to spare."""
     way = (batch + 0.5 - SCENE.during.start) / len(SCENE.during)
-    west = -180 + 360 * (0.46 + way * (0.433 - 0.46))
-    south = -60 + 135 * (0.68 + way * (0.66 - 0.68))
-    inside_x = (x > west - 1) & (x < west + 7.2 + 1)
-    return inside_x & (y > south - 1) & (y < south + 2.7 + 1)
+    west = -180 + 360 * (0.465 + way * (0.4515 - 0.465))
+    south = -60 + 135 * (0.685 + way * (0.675 - 0.685))
+    inside_x = (x > west - 1) & (x < west + 3.6 + 1)
+    return inside_x & (y > south - 1) & (y < south + 1.35 + 1)
 
 
 @pytest.mark.parametrize("batches", [3, 4, 5, 40, 60])

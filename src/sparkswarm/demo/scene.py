@@ -24,17 +24,17 @@ POINTS, QUERIES, CHANGES = 200_000, 100_000, 4_000
 BOUNDS = Bounds(-180, -60, 180, 75)
 """The inhabited world, without the polar regions."""
 
-GRID = (720, 270)
-"""Cells of half a degree."""
+GRID = (1440, 540)
+"""Cells of a quarter of a degree."""
 
 SIDE, BAD_ROWS = 0.0012, 0.001
 """A subscription's side as a fraction of the world's, about 40 km; fraction of invalid points.
 So large that matching is most of the work, as where rebalancing is needed."""
 
 HOTSPOT_SHARE = 0.6
-GATHERING = "0.46,0.68,0.02,{share},{start},{stop}"
-HOTSPOT = GATHERING + ",0.433,0.66"
-"""A square of 7 by 3 degrees in which subscriptions gather before there are points. Then it moves
+GATHERING = "0.465,0.685,0.01,{share},{start},{stop}"
+HOTSPOT = GATHERING + ",0.4515,0.675"
+"""A square of 3.6 by 1.4 degrees in which subscriptions gather before there are points. Then it moves
 from Morocco over the Atlantic, by about a fifteenth of its width in a batch. If it were much
 faster, rebalancing would not pay off before the load is elsewhere. It stays within one partition
 of a uniform plan for eight executors."""
