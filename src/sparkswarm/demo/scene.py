@@ -34,7 +34,7 @@ So large that matching is most of the work, as where rebalancing is needed."""
 HOTSPOT_SHARE = 0.6
 GATHERING = "0.465,0.685,0.01,{share},{start},{stop}"
 HOTSPOT = GATHERING + ",0.4515,0.675"
-"""A square of 3.6 by 1.4 degrees in which subscriptions gather before there are points. Then it moves
+"""A square of 3.6 by 1.4 degrees in which subscriptions gather before there are points. It moves
 from Morocco over the Atlantic, by about a fifteenth of its width in a batch. If it were much
 faster, rebalancing would not pay off before the load is elsewhere. It stays within one partition
 of a uniform plan for eight executors."""
