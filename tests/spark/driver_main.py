@@ -143,7 +143,8 @@ def main(orders: Orders) -> None:
     handle.await_termination()
     versions = [plan.version for plan in restless.plans]
     executors = sorted({plan.executors for plan in restless.plans})
-    print(json.dumps({"versions": versions, "executors": executors}))
+    lent = handle.status().lent
+    print(json.dumps({"versions": versions, "executors": executors, "lent": lent}))
     spark.stop()
 
 

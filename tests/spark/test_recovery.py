@@ -147,15 +147,21 @@ def test_a_driver_killed_once_leaves_the_output_of_one_that_lived(tmp_path, stag
 
 
 @pytest.mark.long
-def test_workers_killed_within_a_batch_change_nothing(tmp_path):
+@pytest.mark.parametrize(
+    "where",
+    [{"by_tasks": True}, {"shared_host": False}],
+    ids=["on one host", "while points are lent"],
+)
+def test_workers_killed_within_a_batch_change_nothing(tmp_path, where):
     world = make_world(75, batches=4)
-    orders = orders_for(
-        world, tmp_path, kill=WORKERS, batch=2, master="local[2,4]", resize=(3, 4), by_tasks=True
-    )
+    more = {"master": "local[2,4]", "resize": (3, 4), **where}
+    orders = orders_for(world, tmp_path, kill=WORKERS, batch=2, **more)
     code, said = drive(orders, tmp_path)
     assert code == 0, said[-3000:]
     assert Path(orders.marker).exists()
-    assert json.loads(last_json(said))["executors"] == [3, 4]
+    told = json.loads(last_json(said))
+    assert told["executors"] == [3, 4]
+    assert (told["lent"] > 0) == ("shared_host" in where)
     assert_same_as_if_nothing_had_happened(tmp_path, world)
 
 
