@@ -35,6 +35,7 @@ def test_fences_are_valid_and_both_forms_of_the_rival_find_the_same():
 
 def test_the_report_has_the_promised_form():
     few = ["--polygons", "300", "--circles", "50", "--countries", "1", "--points", "2000"]
+    few += ["--objects", "3000", "--queries", "500"]
     result = CliRunner().invoke(app, ["bench", "fences", *few, "--batches", "1", "--json", "-"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
@@ -42,3 +43,7 @@ def test_the_report_has_the_promised_form():
     assert report["match"]["points_per_s"] > 0
     assert {"points_per_s", "rivals", "ratio"} == report["match"].keys()
     assert report["match"]["rivals"]["shapely_in_spark"] > 0
+    assert report["events"].keys() == {"points_per_s", "share_of_match", "objects"}
+    assert report["events"]["objects"] == 3000
+    assert report["strings"]["ratio_to_longs"] > 0
+    assert report["nearest"]["asks_per_s"] > 0

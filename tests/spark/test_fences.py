@@ -48,6 +48,13 @@ def test_features_become_queries_with_their_properties(spark, tmp_path):
     assert [row["level"] for row in rows] == ["1", '"low"', None]
 
 
+def test_ids_are_text_where_not_all_are_whole_numbers(spark, tmp_path):
+    for ids in (["zone-a", 7], ["007", "8"], [2**70, 1]):
+        path = written(tmp_path, collection(*(feature({}, id=one) for one in ids)))
+        found = [row.id for row in read_fences(spark, path).collect()]
+        assert found == [str(one) for one in ids]
+
+
 def test_the_id_may_be_a_property(spark, tmp_path):
     path = written(tmp_path, collection(feature({"zone": 5}, id="z"), feature({"zone": 6})))
     assert [row.id for row in read_fences(spark, path, id="zone").collect()] == [5, 6]
@@ -57,7 +64,7 @@ def test_the_id_may_be_a_property(spark, tmp_path):
     ("content", "reason"),
     [
         (collection(feature({"name": "a"})), "feature 0 of .* has None as its id"),
-        (collection(feature({}, id="zone-a")), "has 'zone-a' as its id"),
+        (collection(feature({}, id=1.5)), "has 1.5 as its id, which is neither"),
         (SQUARE, "its type is 'Polygon'"),
         ([1], "its type is None"),
     ],
@@ -86,8 +93,8 @@ def test_geoparquet_becomes_queries(spark, tmp_path):
 
 
 def test_geoparquet_that_cannot_be_used_is_refused(spark, tmp_path):
-    with pytest.raises(InputError, match="no column 'id' of whole numbers"):
-        read_fences(spark, geo_parquet(tmp_path / "a.parquet", id=["x"]))
+    with pytest.raises(InputError, match="no column 'zone'; name one as id"):
+        read_fences(spark, geo_parquet(tmp_path / "a.parquet", id=["x"]), id="zone")
     with pytest.raises(InputError, match="encoded as 'point'"):
         read_fences(spark, geo_parquet(tmp_path / "b.parquet", "point", id=[1]))
     pq.write_table(pa.table({"id": [1]}), tmp_path / "c.parquet")

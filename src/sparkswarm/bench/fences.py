@@ -1,4 +1,4 @@
-"""``sparkswarm bench fences``: polygons and circles, against shapely in Spark.
+"""``sparkswarm bench fences``: polygons and circles, against shapely in Spark; events; names.
 
 The rival is what a PySpark user who knows shapely writes: the fences are broadcast, each Python
 worker builds an STRtree once, and ``mapInArrow`` asks it about a batch of points. Two forms of it
@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import shapely
 from pyspark.sql import DataFrame, SparkSession
 
+from sparkswarm.bench.fence_events import ROUNDS, run_events, strings_to_longs
 from sparkswarm.bench.plain_spark import WARM_UP, batch_seconds, bench_session
 from sparkswarm.config import SwarmConfig
 from sparkswarm.spark.engine import Swarm
@@ -35,20 +36,28 @@ SIDE = 100.0
 GRID = (1000, 1000)
 CITIES = 50
 """Number of places around which half of the fences and points lie."""
-POINTS_SCHEMA = "id LONG, x DOUBLE, y DOUBLE"
+POINTS_SCHEMA = "id LONG, x DOUBLE, y DOUBLE, at TIMESTAMP"
 FENCES_SCHEMA = "id LONG, geometry BINARY, radius DOUBLE"
+
+STEPS = 7
+"""Steps of the benchmark."""
 
 OnStep = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceSettings:
-    """Numbers of fences, points of a batch, batches after warming up, and points to check."""
+    """Numbers of fences, points of a batch, batches after warming up, and points to check.
+
+    ``queries`` are the rectangles whose ids are whole numbers, then strings.
+    """
 
     polygons: int = 100_000
     circles: int = 1_000
     countries: int = 20
     points: int = 500_000
+    objects: int = 1_000_000
+    queries: int = 1_000_000
     batches: int = 3
     checked: int = 200
     cores: int = 2
@@ -62,6 +71,10 @@ class FencesRun:
     points_per_s: float
     predicate: float
     prepared: float
+    events_per_s: float
+    objects: int
+    strings_to_longs: float
+    asks_per_s: float
     checked: int
     wrong: int
 
@@ -78,25 +91,33 @@ class FencesRun:
                 },
                 "ratio": round(self.points_per_s / rival, 2),
             },
+            "events": {
+                "points_per_s": round(self.events_per_s),
+                "share_of_match": round(self.events_per_s / self.points_per_s, 2),
+                "objects": self.objects,
+            },
+            "strings": {"ratio_to_longs": round(self.strings_to_longs, 3)},
+            "nearest": {"asks_per_s": round(self.asks_per_s, 1)},
             "oracle": {"checked": self.checked, "wrong": self.wrong},
         }
 
 
 def run_fences(settings: FenceSettings, on_step: OnStep = lambda _: None) -> FencesRun:
-    """Run the benchmark; ``on_step`` is called before each of its five steps."""
+    """Run the benchmark; ``on_step`` is called before each of its :data:`STEPS`."""
     on_step("inputs")
     rng = np.random.default_rng(settings.seed)
     cities = rng.uniform(0.1 * SIDE, 0.9 * SIDE, (CITIES, 2))
     fences = make_fences(settings, cities, rng)
     with tempfile.TemporaryDirectory(prefix="sparkswarm-") as name:
         folder = Path(name)
-        number = WARM_UP + settings.batches
+        number = max(WARM_UP, -(-settings.objects // settings.points)) + settings.batches
         for batch in range(number):
             for part in range(settings.cores):
                 points = places(settings.points // settings.cores, cities, rng)
-                _write_points(folder / "points", batch * settings.cores + part, points)
+                number_of_file = batch * settings.cores + part
+                _write_points(folder / "points", number_of_file, batch, points, settings.objects)
         sample = places(settings.checked, cities, rng)
-        _write_points(folder / "sample", 0, sample)
+        _write_points(folder / "sample", 0, 0, sample, settings.checked)
         (folder / "fences").mkdir()
         pq.write_table(fences, folder / "fences" / "0.parquet")
         with bench_session("sparkswarm bench fences", settings.cores) as spark:
@@ -109,10 +130,21 @@ def run_fences(settings: FenceSettings, on_step: OnStep = lambda _: None) -> Fen
             predicate = bench.speed(bench.rival(fences, prepared=False))
             on_step("shapely, prepared polygons")
             prepared = bench.speed(bench.rival(fences, prepared=True))
+            on_step("events")
+            seconds, objects, asks = run_events(
+                spark, folder, bench.stream("points"), bench.fences(), bench.config
+            )
+            on_step("whole numbers and strings")
+            streams = [bench.stream("points") for _ in range(2 * ROUNDS)]
+            ratio = strings_to_longs(spark, folder, streams, settings.queries, bench.config)
     return FencesRun(
         points_per_s=own,
         predicate=predicate,
         prepared=prepared,
+        events_per_s=bench.speed(seconds),
+        objects=objects,
+        strings_to_longs=ratio,
+        asks_per_s=asks,
         checked=settings.checked,
         wrong=wrong,
     )
@@ -170,10 +202,14 @@ def stars(
     return made
 
 
-def _write_points(folder: Path, number: int, points: npt.NDArray[np.float64]) -> None:
+def _write_points(
+    folder: Path, number: int, batch: int, points: npt.NDArray[np.float64], objects: int
+) -> None:
+    """Write a file of points: the objects in turn, one place each."""
     folder.mkdir(exist_ok=True)
-    ids = np.arange(len(points)) + number * len(points)
-    table = pa.table({"id": ids, "x": points[:, 0].copy(), "y": points[:, 1].copy()})
+    ids = (np.arange(len(points)) + number * len(points)) % objects
+    at = pa.array(np.full(len(points), batch * 60_000_000)).cast(pa.timestamp("us", "UTC"))
+    table = pa.table({"id": ids, "x": points[:, 0].copy(), "y": points[:, 1].copy(), "at": at})
     pq.write_table(table, folder / f"{number:05}.parquet")
 
 
@@ -185,10 +221,15 @@ class _Bench:
 
     def __init__(self, spark: SparkSession, folder: Path, settings: FenceSettings) -> None:
         self._spark, self._folder, self._settings = spark, folder, settings
+        self.config = SwarmConfig(bounds=(0, 0, SIDE, SIDE), grid=GRID, executors=settings.cores)
 
     def speed(self, seconds: list[float]) -> float:
-        """Return points per second, by the median of the batches after warming up."""
-        return self._settings.points / median(seconds[WARM_UP:])
+        """Return points per second, by the median of the last batches."""
+        return self._settings.points / median(seconds[-self._settings.batches :])
+
+    def fences(self) -> DataFrame:
+        """Return the fences as queries to preload."""
+        return self._spark.read.schema(FENCES_SCHEMA).parquet(str(self._folder / "fences"))
 
     def matches(self) -> set[tuple[int, int]]:
         """Return the pairs that the engine finds for the sample."""
@@ -201,11 +242,9 @@ class _Bench:
     def match(self, points: str, sink: Sink) -> list[float]:
         """Match the points of a folder with the engine; return the seconds of each batch."""
         checkpoint = self._folder / f"checkpoint-{points}"
-        config = SwarmConfig(bounds=(0, 0, SIDE, SIDE), grid=GRID, executors=self._settings.cores)
-        fences = self._spark.read.schema(FENCES_SCHEMA).parquet(str(self._folder / "fences"))
-        handle = Swarm(self._spark, config).start(
-            self._stream(points),
-            preload=fences,
+        handle = Swarm(self._spark, self.config).start(
+            self.stream(points),
+            preload=self.fences(),
             sink=sink,
             checkpoint=str(checkpoint),
             results="pairs",
@@ -218,7 +257,7 @@ class _Bench:
     def rival(self, fences: pa.Table, *, prepared: bool) -> list[float]:
         """Match the points with shapely; return the seconds of each batch."""
         content = self._spark.sparkContext.broadcast(fences)
-        points = self._stream("points")
+        points = self.stream("points")
         pairs = points.mapInArrow(
             partial(shapely_pairs, content, prepared), "id LONG, query_id LONG"
         )
@@ -233,7 +272,8 @@ class _Bench:
         content.unpersist()
         return list(batch_seconds(query).values())
 
-    def _stream(self, name: str) -> DataFrame:
+    def stream(self, name: str) -> DataFrame:
+        """Return the points of a folder, a batch at a time."""
         reader = self._spark.readStream.schema(POINTS_SCHEMA)
         reader = reader.option("maxFilesPerTrigger", self._settings.cores)
         return reader.parquet(str(self._folder / name))

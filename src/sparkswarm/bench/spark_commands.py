@@ -32,26 +32,32 @@ def fences(
         int, typer.Option(min=0, help="Polygons of 10,000 to 20,000 vertices.")
     ] = 20,
     points: Annotated[int, typer.Option(min=1, help="Points per batch.")] = 500_000,
+    objects: Annotated[int, typer.Option(min=1, help="Objects of events.")] = 1_000_000,
+    queries: Annotated[
+        int, typer.Option(min=1, help="Rectangles with whole numbers and with strings.")
+    ] = 1_000_000,
     batches: Annotated[int, typer.Option(min=1, help="Measured batches.")] = 3,
     cores: Annotated[int, typer.Option(min=1, help="Cores that Spark uses.")] = 2,
     seed: SeedOption = 0,
     json_to: JsonOption = None,
 ) -> None:
-    """Measure matching with polygons and circles, and shapely in plain Spark beside it.
+    """Measure polygons and circles, with shapely in plain Spark beside it; events; named queries.
 
     The rival is shapely's STRtree in every Python worker, asked with a predicate and for
     candidates of prepared polygons; the faster of the two counts. All give pairs. A sample of
-    points is compared with every fence by shapely.
+    points is compared with every fence by shapely. Then: the events of the same points, how many
+    questions about the nearest objects are answered in a second, and how fast matching is with
+    strings as the ids of rectangles, relative to whole numbers.
 
     Example: sparkswarm bench fences --polygons 10000 --points 50000
     """
-    from sparkswarm.bench.fences import FenceSettings, run_fences
+    from sparkswarm.bench.fences import STEPS, FenceSettings, run_fences
 
     settings = FenceSettings(
         polygons=polygons, circles=circles, countries=countries, points=points, batches=batches,
-        cores=cores, seed=seed,
+        cores=cores, seed=seed, objects=objects, queries=queries,
     )  # fmt: skip
-    with exit_on_error(), progress_steps(5) as on_step:
+    with exit_on_error(), progress_steps(STEPS) as on_step:
         found = run_fences(settings, on_step).to_json()
     match, oracle = found["match"], found["oracle"]
     table = Table(title=f"{polygons:,} polygons, batches of {points:,} points", box=box.SIMPLE)
@@ -60,8 +66,15 @@ def fences(
     table.add_row("sparkswarm", f"{match['points_per_s']:,}")
     for name, value in match["rivals"].items():
         table.add_row(name, f"{value:,}")
+    events = found["events"]
+    table.add_row(f"events of {events['objects']:,} objects", f"{events['points_per_s']:,}")
     stderr.print(table)
     stderr.print(f"ratio {match['ratio']}; {oracle['wrong']} of {oracle['checked']} points wrong")
+    stderr.print(
+        f"events {events['share_of_match']} of matching; strings "
+        f"{found['strings']['ratio_to_longs']} of whole numbers; "
+        f"{found['nearest']['asks_per_s']} questions about the nearest per second"
+    )
     write_json(json_to, found)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import IntegralType
 
 from sparkswarm.errors import InputError
 from sparkswarm.spark.columns import QueryColumns
@@ -31,8 +30,8 @@ def read_fences(spark: SparkSession, path: str, *, id: str | None = None) -> Dat
         A GeoJSON file, whose name ends with ``.geojson`` or ``.json``, with a FeatureCollection or
         a Feature; or a GeoParquet file, or a folder of such files.
     id
-        The property or column with the id of a fence, a whole number. By default a feature's own
-        ``id``, or the property or column ``id``.
+        The property or column with the id of a fence. By default a feature's own ``id``, or the
+        property or column ``id``. In GeoJSON ids are whole numbers if all of them are, else text.
 
     Returns
     -------
@@ -45,7 +44,7 @@ def read_fences(spark: SparkSession, path: str, *, id: str | None = None) -> Dat
     Raises
     ------
     InputError
-        If the file is neither, or a fence has no whole number as id.
+        If the file is neither, or a fence has no id.
     """
     if path.lower().endswith(_GEOJSON):
         return _read_geojson(spark, path, id)
@@ -72,7 +71,7 @@ def _read_geojson(spark: SparkSession, path: str, id_name: str | None) -> DataFr
             values.extend([None] * (number + 1 - len(values)))
     table = pa.table(
         {
-            _ID: pa.array(ids, pa.int64()),
+            _ID: _id_column(ids),
             _GEOMETRY: pa.array(geometries, pa.string()),
             **{name: _column(values) for name, values in properties.items()},
         }
@@ -103,21 +102,29 @@ def _feature_id(
     feature: Mapping[str, Any],
     properties: dict[str, Any],
     id_name: str | None,
-) -> int:
+) -> int | str:
     """Return the id of a feature; a property that is the id is taken out."""
     if id_name is None and feature.get("id") is not None:
         value = feature["id"]
     else:
         value = properties.pop(id_name or _ID, None)
-    try:
-        if not isinstance(value, bool | float):
-            return int(value)
-    except (TypeError, ValueError):
-        pass
+    if isinstance(value, int | str) and not isinstance(value, bool):
+        return value
     raise InputError(
-        f"feature {number} of {path} has {value!r} as its id, which is not a whole number; name a "
-        "property with whole numbers as id, or add one"
+        f"feature {number} of {path} has {value!r} as its id, which is neither a whole number nor "
+        "text; name a property with either as id, or add one"
     )
+
+
+def _id_column(ids: list[int | str]) -> pa.Array:
+    """Return ids as whole numbers where all are, however they are written, else as text."""
+    texts = [str(one) for one in ids]
+    try:
+        numbers = pa.array([int(text) for text in texts], pa.int64())
+    except (ValueError, OverflowError):
+        return pa.array(texts)
+    # 007 is not 7.
+    return numbers if [str(one) for one in numbers.to_pylist()] == texts else pa.array(texts)
 
 
 def _column(values: list[Any]) -> pa.Array:
@@ -149,11 +156,8 @@ def _read_geoparquet(spark: SparkSession, path: str, id_name: str) -> DataFrame:
             f"column {primary!r} of {path} is encoded as {encoding!r}; write it as WKB"
         )
     frame = spark.read.parquet(path)
-    whole = id_name in frame.columns and isinstance(frame.schema[id_name].dataType, IntegralType)
-    if not whole:
-        raise InputError(
-            f"{path} has no column {id_name!r} of whole numbers; name one as id, of {frame.columns}"
-        )
+    if id_name not in frame.columns:
+        raise InputError(f"{path} has no column {id_name!r}; name one as id, of {frame.columns}")
     names = {primary: _GEOMETRY, id_name: _ID}
     taken = {_ID, _GEOMETRY} - names.keys()
     chosen = [
