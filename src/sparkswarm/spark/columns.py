@@ -87,6 +87,10 @@ class QueryColumns:
         number or a timestamp. By default in the order in which Spark reads them, which is
         theirs within one file or one partition of a topic. Where it is null, before all
         that have one.
+    about, k, within
+        Optional columns of the questions ``inside``, ``where`` and ``nearest``, which are
+        operations where objects are kept: the id of a fence or an object as a string, and how many
+        objects are wanted and how far from ``min_x``, ``min_y``.
     since, until
         Optional, for snapshot queries: timestamps, both included; null is all that is kept.
     include
@@ -106,6 +110,9 @@ class QueryColumns:
     geometry: str = "geometry"
     radius: str = "radius"
     radius_m: str = "radius_m"
+    about: str = "about"
+    k: str = "k"
+    within: str = "within"
     include: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

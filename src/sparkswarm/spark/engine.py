@@ -106,6 +106,7 @@ class Swarm:
         sink: Sink | str | None = None,
         summaries: Sink | str | None = None,
         answers: Sink | str | None = None,
+        positions: Sink | str | None = None,
         events: Sink | str | None = None,
         checkpoint: str | None = None,
         preload: DataFrame | None = None,
@@ -137,6 +138,9 @@ class Swarm:
             :class:`~sparkswarm.Aggregates`.
         answers
             Where answers to the stream's snapshot queries go.
+        positions
+            Where answers to the stream's questions about objects go: ``inside``, ``where`` and
+            ``nearest``.
         events
             Where events go: who entered, left or stayed in which query.
         checkpoint
@@ -180,7 +184,9 @@ class Swarm:
         query_columns = query_columns or QueryColumns()
         known = None if checkpoint is None else self._known_ids(checkpoint)
         details = self.application.query_columns if self.application else {}
-        fields = query_fields(queries, preload, query_columns, details, known)
+        fields = query_fields(
+            queries, preload, query_columns, details, known, asks=self.events is not None
+        )
         stream, layout = read_layout(
             points.open(self.spark) if isinstance(points, ParquetPoints) else points,
             queries,
@@ -192,7 +198,7 @@ class Swarm:
             self.events,
             fields,
         )
-        sinks = _sinks(layout, sink, summaries, answers, events)
+        sinks = _sinks(layout, sink, summaries, answers, events, positions)
         if checkpoint is None:
             checkpoint = temporary_checkpoint(self.spark)
         files = Files(_folder(checkpoint, "swarm"))
@@ -280,6 +286,7 @@ def _sinks(
     summaries: Sink | str | None,
     answers: Sink | str | None,
     events: Sink | str | None,
+    positions: Sink | str | None,
 ) -> Sinks:
     """Return the sinks; ConfigError where they do not fit what the run does."""
     if sink is None and summaries is None and answers is None and events is None:
@@ -298,7 +305,10 @@ def _sinks(
         raise ConfigError("events are reported: give start a sink for events, such as 'noop'")
     if events is not None and not layout.events:
         raise ConfigError("no events are reported; give Swarm events, such as events=Events()")
+    if positions is not None and not layout.events:
+        raise ConfigError("no objects are kept that answers could be about; give Swarm events")
     return Sinks(
+        positions=make_sink("positions", positions),
         results=make_sink("sink", sink),
         summaries=make_sink("summaries", summaries),
         answers=make_sink("answers", answers),

@@ -97,12 +97,15 @@ class Sinks:
         Answers to snapshot queries.
     events
         Events of objects and fences.
+    positions
+        Answers to questions about objects.
     """
 
     results: Sink | None = None
     summaries: Sink | None = None
     answers: Sink | None = None
     events: Sink | None = None
+    positions: Sink | None = None
 
 
 @dataclass(frozen=True)

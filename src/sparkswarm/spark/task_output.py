@@ -35,6 +35,7 @@ class OutputKind(StrEnum):
     RESULTS = "results"
     STATE = "state"
     ANSWERS = "answers"
+    POSITIONS = "positions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

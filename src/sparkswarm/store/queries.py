@@ -41,6 +41,10 @@ NAME = "name"
 """The column with the text of an id, beside its number in ``id``; absent where ids are whole
 numbers. Before operations are stored, ``id`` has the text."""
 
+ABOUT, K, WITHIN = "about", "k", "within"
+ASK_COLUMNS = (ABOUT, K, WITHIN)
+"""The columns of a question about objects; absent where none are kept."""
+
 PROPERTIES = "properties"
 """The column with a query's columns that come back, as JSON; absent without any."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from sparkswarm.apps.events.asking import answer_asks
 from sparkswarm.errors import ConfigError
 from sparkswarm.observe.progress import Counts, Loan, Progress
 from sparkswarm.policies import TaskWork
@@ -49,7 +50,7 @@ from sparkswarm.spark.tasks.context import BatchContext, TaskFunction, arrow_tas
 from sparkswarm.spark.tasks.direct import match_task
 from sparkswarm.spark.tasks.events import event_tasks, events_task
 from sparkswarm.spark.tasks.execute import execute_task
-from sparkswarm.spark.tasks.operations import apply_operations
+from sparkswarm.spark.tasks.operations import AppliedOperations, apply_operations
 from sparkswarm.spark.tasks.packing import PACKED_DDL, PackedRows, RowKind
 from sparkswarm.spark.tasks.route import route_task
 from sparkswarm.spark.tasks.state import state_task
@@ -241,12 +242,19 @@ def run_batch(
     if task_input.epoch.manifest.is_of_format_2:
         task_input = compact(spark, task_input, collector, context)
     if layout.has_operations:
-        task_input, snapshots = store_operations(rows, task_input, layout, collector, context)
+        known = task_input.epoch.manifest
+        task_input, applied = store_operations(rows, task_input, layout, collector, context)
         timer.mark("operations")
+        snapshots = applied.snapshots if applied else []
         if snapshots and sinks.answers and layout.answers:
             packed = packed_frame(spark, snapshots, task_input.epoch.plan.executors)
             answers = answer_frame(spark, packed, Stages(task_input, collector), layout.answers)
             sinks.answers(answers, task_input.epoch.batch)
+        if applied and applied.asks is not None and sinks.positions:
+            found = answer_asks_of(applied.asks, context.open(task_input), known)
+            sinks.positions(
+                spark.createDataFrame(found, layout.position_fields), task_input.epoch.batch
+            )
         timer.mark("answers")
     stages = Stages(task_input, collector)
     if direct:
@@ -263,17 +271,31 @@ def store_operations(
     layout: StreamLayout,
     collector: OutputCollector,
     context: DriverContext,
-) -> tuple[TaskInput, list[PackedRows]]:
-    """Store the operations of a batch; return the input after them, and snapshot queries."""
+) -> tuple[TaskInput, AppliedOperations | None]:
+    """Store the operations of a batch; return the input after them, and what they are."""
     operations = read_operations(rows, layout.queries.operation_types)
     if operations is None:
-        return task_input, []
+        return task_input, None
     applied = apply_operations(context.open(task_input), operations)
     collector.add(applied.output)
     task_input = replace(applied.input, operations=operations.num_rows)
     if is_compaction_due(task_input.epoch.manifest):
         task_input = compact(rows.sparkSession, task_input, collector, context)
-    return task_input, applied.snapshots
+    return task_input, applied
+
+
+def answer_asks_of(asks: pa.Table, ctx: BatchContext, manifest: Manifest) -> pa.Table:
+    """Return the answers to questions about objects, as of a manifest."""
+    events = ctx.input.events
+    if events is None:
+        raise ConfigError("this run keeps no objects; give Swarm events")
+
+    def tables(bucket: int | None) -> Iterator[pa.Table]:
+        for number, ref in manifest.objects.items():
+            if bucket in (None, number):
+                yield ctx.stored_objects(ref)
+
+    return answer_asks(asks, tables, manifest.renumbered, events)
 
 
 def compact(

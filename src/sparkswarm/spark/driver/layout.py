@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 from sparkswarm.apps.application import Application, Stateful
 from sparkswarm.apps.bound import BoundApplication, block_column
 from sparkswarm.apps.events.advance import EVENT_COLUMNS, event_schema
+from sparkswarm.apps.events.asking import answer_schema
 from sparkswarm.apps.events.objects import BoundEvents, check_object_type
 from sparkswarm.apps.events.settings import Events
 from sparkswarm.apps.snapshots import answer_columns
@@ -151,6 +152,13 @@ class StreamLayout:
         return from_arrow_schema(event_schema(self.events))
 
     @property
+    def position_fields(self) -> StructType:
+        """The columns of answers to questions about objects."""
+        if self.events is None:
+            raise ConfigError("this run keeps no objects; give Swarm events")
+        return from_arrow_schema(answer_schema(self.events))
+
+    @property
     def file_schema(self) -> pa.Schema:
         """The columns of results in files that tasks write."""
         return to_arrow_schema(self.results, timezone="UTC")
@@ -223,7 +231,8 @@ def read_layout(
             )
     also = application_names(point_columns, application.point_columns if application else ())
     known = fields or query_fields(
-        queries, None, query_columns, application.query_columns if application else {}, None
+        *(queries, None, query_columns, application.query_columns if application else {}, None),
+        asks=events is not None,
     )
     chosen = None if example is None else select_points(example, point_columns, also)
     rows = stream if isinstance(points, OpenedPoints) else chosen
@@ -270,7 +279,7 @@ def read_layout(
         answers=answers,
         answer_schema=answer_schema,
     )
-    return union_stream(rows, operations, known.has_names), layout
+    return union_stream(rows, operations, known), layout
 
 
 def _of_matches(kind: DataType, pairs: bool) -> DataType:
@@ -361,7 +370,7 @@ def _answer_schemas(
 
 
 def union_stream(
-    points: DataFrame | None, operations: DataFrame | None, has_names: bool = False
+    points: DataFrame | None, operations: DataFrame | None, queries: QueryFields
 ) -> DataFrame:
     """Return one stream of both; a row is a point, or an operation as a line of text.
 
@@ -374,9 +383,9 @@ def union_stream(
         if points is None:
             raise InputError("there is neither a stream of points nor one of queries")
         return points
-    if has_names:
+    for name in queries.texts:
         # No id can then look like something else of CSV.
-        operations = operations.withColumn("id", F.hex(F.col("id").cast("binary")))
+        operations = operations.withColumn(name, F.hex(F.col(name).cast("binary")))
     line = F.concat(F.to_csv(F.struct(*operations.columns), LINE_OPTIONS), F.lit("\n"))
     lines = operations.select(line.alias(OPERATIONS))
     if points is None:

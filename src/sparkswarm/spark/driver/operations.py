@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.util import _load_from_socket
 
 from sparkswarm.spark.columns import OPERATIONS
+from sparkswarm.store.queries import ABOUT
 
 _LINES = pa.schema([(OPERATIONS, pa.string())])
 
@@ -114,7 +115,8 @@ def parse_lines(lines: pa.ChunkedArray, types: Mapping[str, pa.DataType]) -> pa.
             quoted_strings_can_be_null=False,
         ),
     )
-    if types["id"] == pa.string():
-        ids = [None if one is None else bytes.fromhex(one) for one in rows["id"].to_pylist()]
-        rows = rows.set_column(1, "id", pa.array(ids, pa.binary()).cast(pa.string()))
+    for at, name in enumerate(rows.column_names):
+        if name in ("id", ABOUT) and types[name] == pa.string():
+            ids = [None if one is None else bytes.fromhex(one) for one in rows[name].to_pylist()]
+            rows = rows.set_column(at, name, pa.array(ids, pa.binary()).cast(pa.string()))
     return rows

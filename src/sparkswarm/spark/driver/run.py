@@ -392,6 +392,8 @@ class RunLoop:
             outputs.add(OutputKind.RESULTS)
         if sinks is not None and sinks.answers:
             outputs.add(OutputKind.ANSWERS)
+        if sinks is not None and sinks.positions:
+            outputs.add(OutputKind.POSITIONS)
         if layout.stateful:
             outputs.add(OutputKind.STATE)
         return TaskInput(

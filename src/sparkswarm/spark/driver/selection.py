@@ -42,6 +42,7 @@ from sparkswarm.spark.columns import (
     QueryColumns,
 )
 from sparkswarm.store.queries import (
+    ABOUT,
     DETAILS,
     EDGES,
     GEOMETRY,
@@ -51,6 +52,8 @@ from sparkswarm.store.queries import (
     RADIUS,
     RADIUS_METRES,
     TIME,
+    WITHIN,
+    K,
     X,
     Y,
 )
@@ -73,17 +76,25 @@ class QueryFields:
         The columns that come back.
     shapes
         Whether the stream of operations has a column of geometries.
+    asks
+        Whether it may ask about objects.
     """
 
     id_type: DataType = field(default_factory=LongType)
     details: Mapping[str, str] = field(default_factory=dict)
     properties: StructType = field(default_factory=StructType)
     shapes: bool = False
+    asks: bool = False
 
     @property
     def has_names(self) -> bool:
         """Whether ids are no whole numbers."""
         return not isinstance(self.id_type, LongType)
+
+    @property
+    def texts(self) -> list[str]:
+        """The columns of operations that are ids as text."""
+        return [*(["id"] if self.has_names else []), *([ABOUT] if self.asks else [])]
 
     @property
     def arrow_id_type(self) -> pa.DataType:
@@ -98,6 +109,8 @@ class QueryFields:
         kinds |= dict.fromkeys(("expires", "order", "since", "until"), pa.int64())
         if self.shapes:
             kinds |= {GEOMETRY: pa.string(), RADIUS: pa.float64(), RADIUS_METRES: pa.float64()}
+        if self.asks:
+            kinds |= {ABOUT: pa.string(), K: pa.int64(), WITHIN: pa.float64()}
         if self.properties:
             kinds[PROPERTIES] = pa.string()
         if self.details:
@@ -111,10 +124,12 @@ def query_fields(
     columns: QueryColumns,
     details: Mapping[str, str],
     known_ids: str | None,
+    asks: bool = False,
 ) -> QueryFields:
     """Return what queries have, given the stream of operations and those of a bulk load.
 
-    ``known_ids`` is the type of ids that the checkpoint knows, None for whole numbers.
+    ``known_ids`` is the type of ids that the checkpoint knows, None for whole numbers; ``asks``
+    whether operations may ask about objects.
     """
     kinds: dict[str, DataType] = {}
     properties: dict[str, StructField] = {}
@@ -151,6 +166,7 @@ def query_fields(
         details=details,
         properties=StructType(list(properties.values())),
         shapes=has_shapes(queries, columns, details),
+        asks=asks,
     )
 
 
@@ -281,12 +297,26 @@ def select_operations(
     named = [value.alias(name) for value, name in zip(values, OPERATION_COLUMNS, strict=True)]
     if shaped:
         named += _shape_columns(queries, columns, details)
+    if fields.asks and not register_all:
+        named += _ask_columns(queries, columns)
     if fields.properties:
         kinds = {one.name: one.dataType for one in fields.properties}
         named.append(_packed(queries, kinds, PROPERTY_OPTIONS).alias(PROPERTIES))
     if details:
         named.append(_packed(queries, details, {}).alias(DETAILS))
     return queries.select(*named)
+
+
+def _ask_columns(queries: DataFrame, columns: QueryColumns) -> list[Column]:
+    """Return the columns of questions about objects under our names."""
+    kinds = {ABOUT: (columns.about, "string"), K: (columns.k, "bigint")}
+    kinds[WITHIN] = columns.within, "double"
+    return [
+        (column_of(queries, name) if name in queries.schema.names else F.lit(None))
+        .cast(kind)
+        .alias(ours)
+        for ours, (name, kind) in kinds.items()
+    ]
 
 
 def _packed(

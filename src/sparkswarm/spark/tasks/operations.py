@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkswarm.apps.events.advance import FenceChanges
+from sparkswarm.apps.events.asking import ASKS, check_asks
 from sparkswarm.apps.shapes import parse_shapes
 from sparkswarm.apps.snapshots import SNAPSHOT_KINDS
 from sparkswarm.geometry import Fault
@@ -44,6 +45,8 @@ from sparkswarm.store.quarantine import (
     first_reason,
 )
 from sparkswarm.store.queries import (
+    ABOUT,
+    ASK_COLUMNS,
     DETAILS,
     EDGES,
     GEOMETRY,
@@ -65,7 +68,9 @@ if TYPE_CHECKING:
     from sparkswarm.spark.task_input import TaskInput
     from sparkswarm.spark.tasks.context import BatchContext
 
-NAMES = {name: name for name in (*OPERATION_COLUMNS, *SHAPE_COLUMNS, PROPERTIES, DETAILS)}
+NAMES = {
+    name: name for name in (*OPERATION_COLUMNS, *SHAPE_COLUMNS, *ASK_COLUMNS, PROPERTIES, DETAILS)
+}
 CODES = {"register": Op.REGISTER, "update": Op.UPDATE, "unregister": Op.UNREGISTER}
 
 
@@ -75,7 +80,9 @@ class CheckedOperations(NamedTuple):
     operations: pa.Table
     snapshots: list[PackedRows]
     counts: Counts
-    """Snapshot queries alone; operations are counted when they are applied."""
+    """Snapshot queries and questions; operations are counted when they are applied."""
+    asks: pa.Table | None = None
+    """Valid questions about objects; None without any."""
 
 
 def check_operations(
@@ -83,6 +90,7 @@ def check_operations(
 ) -> CheckedOperations:
     """Check operations and snapshot queries; pack snapshot queries for those who answer them."""
     rows = rows.combine_chunks()
+    rows, questions = _split_asks(ctx, rows, quarantine)
     words = pc.fill_null(rows.column("op"), "").to_numpy(zero_copy_only=False)
     op = np.full(rows.num_rows, -1, dtype=np.int8)
     for word, code in CODES.items():
@@ -134,8 +142,29 @@ def check_operations(
     return CheckedOperations(
         rows.take(pa.array(chosen)).set_column(0, "op", pa.array(op[chosen])),
         snapshots,
-        Counts(snapshot_queries=int((good & is_snapshot).sum())),
+        Counts(
+            snapshot_queries=int((good & is_snapshot).sum())
+            + (0 if questions is None else questions.num_rows)
+        ),
+        questions,
     )
+
+
+def _split_asks(
+    ctx: BatchContext, rows: pa.Table, quarantine: Quarantine
+) -> tuple[pa.Table, pa.Table | None]:
+    """Return operations without the questions about objects, and those that can be answered."""
+    is_ask = pc.is_in(rows.column("op"), pa.array(ASKS))
+    if not pc.any(is_ask).as_py():
+        return rows, None
+    asks = rows.filter(is_ask)
+    kept = OutputKind.POSITIONS in ctx.input.outputs and ABOUT in rows.column_names
+    reasons = check_asks(asks, ctx.input.events if kept else None)
+    reasons[nulls(asks, "id")] = NULL_ID
+    bad = reasons != None  # noqa: E711 (elementwise)
+    if bad.any():
+        quarantine.add(QUERY, asks.filter(pa.array(bad)), NAMES, reasons[bad])
+    return rows.filter(pc.invert(is_ask)), asks.filter(pa.array(~bad)) if not bad.all() else None
 
 
 def with_shapes(rows: pa.Table) -> tuple[pa.Table, npt.NDArray[np.object_]]:
@@ -207,6 +236,8 @@ class AppliedOperations(NamedTuple):
     input: TaskInput
     output: TaskOutput
     snapshots: list[PackedRows]
+    asks: pa.Table | None
+    """Questions about objects; None without any."""
 
 
 def apply_operations(ctx: BatchContext, rows: pa.Table) -> AppliedOperations:
@@ -247,7 +278,7 @@ def apply_operations(ctx: BatchContext, rows: pa.Table) -> AppliedOperations:
         counts=counts,
         rejected=quarantine.faults(),
     )
-    return AppliedOperations(task_input, output, checked.snapshots)
+    return AppliedOperations(task_input, output, checked.snapshots, checked.asks)
 
 
 def _write_query_changes(ctx: BatchContext, changes: Changes) -> tuple[FileRef, ...]:
