@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from sparkswarm.apps.events.objects import BoundEvents, object_schema
 from sparkswarm.apps.events.reading import (
+    Positions,
     bucket_of,
-    nearest_objects,
     object_position,
     objects_inside,
 )
@@ -64,7 +64,7 @@ def test_the_nearest_are_those_of_brute_force(
     rows: list[Any], cut: int, k: int, within: float | None
 ) -> None:
     whole = table(rows)
-    found = nearest_objects([whole.slice(0, cut), whole.slice(cut)], 0.0, 1.0, k, within, EVENTS)
+    found = Positions([whole.slice(0, cut), whole.slice(cut)], EVENTS).nearest(0.0, 1.0, k, within)
     ranked = sorted(
         (float(np.hypot(x, y - 1.0)), -time, name.encode()) for name, time, x, y, _ in rows
     )
@@ -72,6 +72,22 @@ def test_the_nearest_are_those_of_brute_force(
         name.decode() for d, _, name in ranked if d <= (math.inf if within is None else within)
     ]
     assert found["object"].to_pylist() == wanted[:k]
+
+
+def test_the_nearest_of_many_are_those_of_brute_force() -> None:
+    rng = np.random.default_rng(5)
+    places = np.concatenate([rng.normal(0, 1, (3000, 2)), rng.uniform(-50, 50, (2000, 2))])
+    rows = [(f"o{i}", i, x, y, set()) for i, (x, y) in enumerate(places.tolist())]
+    positions = Positions([table(rows[:1000]), table(rows[1000:])], EVENTS)
+    for x, y in [*rng.uniform(-60, 60, (40, 2)).tolist(), (1e6, -1e6)]:
+        distance = np.hypot(places[:, 0] - x, places[:, 1] - y)
+        ranked = np.argsort(distance)
+        for k, within in ((1, None), (20, None), (6000, None), (50, 3.0), (5, 0.0)):
+            wanted = ranked[: min(k, int((distance <= (within or math.inf)).sum()))]
+            if within == 0.0:
+                wanted = wanted[:0]
+            found = positions.nearest(x, y, k, within)
+            assert found["object"].to_pylist() == [f"o{i}" for i in wanted.tolist()]
 
 
 def test_an_object_is_found_by_its_id() -> None:
@@ -94,4 +110,4 @@ def test_an_id_of_another_type_is_refused(name: object) -> None:
 )
 def test_a_search_that_makes_no_sense_is_refused(bad: Any) -> None:
     with pytest.raises(InputError):
-        nearest_objects([], *bad, EVENTS)
+        Positions([], EVENTS).nearest(*bad)

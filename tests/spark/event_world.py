@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import shapely
 
 from sparkswarm import Events
 
@@ -73,7 +75,47 @@ class ExpectedEvents:
     oracle: EventOracle = field(default_factory=lambda: EventOracle(1))
 
 
-def expected_events(world: World, settings: Events = EVENTS) -> ExpectedEvents:
+Contains = Callable[[Point, Operation], bool]
+"""Whether a point is in the place of a query."""
+
+
+def _rectangle_contains(p: Point, q: Operation) -> bool:
+    return q.min_x <= p.x <= q.max_x and q.min_y <= p.y <= q.max_y
+
+
+_PLAIN = """min_x < max_x AND min_y < max_y AND abs(min_x) < 100 AND abs(max_x) < 100
+            AND abs(min_y) < 100 AND abs(max_y) < 100"""
+_ROUND = f"""pmod(id, 3) = 0 AND min_x BETWEEN {BOUNDS[0]} AND {BOUNDS[2]}
+            AND min_y BETWEEN {BOUNDS[1]} AND {BOUNDS[3]} AND {_PLAIN}"""
+SHAPED = f"""
+CASE WHEN {_ROUND} THEN concat('POINT (', min_x, ' ', min_y, ')')
+     WHEN pmod(id, 3) = 1 AND {_PLAIN}
+     THEN concat('POLYGON ((', min_x, ' ', min_y, ', ', max_x, ' ', max_y, ', ',
+                 min_x, ' ', max_y, ', ', min_x, ' ', min_y, '))')
+END AS geometry
+"""
+"""A third of the rectangles becomes circles around their lower corner, a third triangles."""
+
+RADIUS = f"IF({_ROUND}, max_x - min_x, NULL) AS radius"
+
+
+def shape_contains(p: Point, q: Operation) -> bool:
+    """Return whether a point is in the shape that SQL makes of a rectangle."""
+    edges = (q.min_x, q.min_y, q.max_x, q.max_y)
+    shaped = q.min_x < q.max_x and q.min_y < q.max_y and max(map(abs, edges)) < 100
+    within = BOUNDS[0] <= q.min_x <= BOUNDS[2] and BOUNDS[1] <= q.min_y <= BOUNDS[3]
+    if not shaped or q.id % 3 == 2 or (q.id % 3 == 0 and not within):
+        return _rectangle_contains(p, q)
+    if q.id % 3 == 1:
+        corners = [(q.min_x, q.min_y), (q.max_x, q.max_y), (q.min_x, q.max_y)]
+        return bool(shapely.Polygon(corners).covers(shapely.Point(p.x, p.y)))
+    dx, dy, radius = p.x - q.min_x, p.y - q.min_y, q.max_x - q.min_x
+    return dx * dx + dy * dy <= radius * radius
+
+
+def expected_events(
+    world: World, settings: Events = EVENTS, contains: Contains = _rectangle_contains
+) -> ExpectedEvents:
     """Apply every operation, compare every point with every query, and walk every object."""
     found = ExpectedEvents(
         oracle=EventOracle(settings.silent_micros, settings.dwell_micros, settings.inside)
@@ -90,7 +132,13 @@ def expected_events(world: World, settings: Events = EVENTS) -> ExpectedEvents:
             i: i in queries for i in ids if i is not None and queries.get(i) is not before.get(i)
         }
         fixes = [
-            Fix(p.id, p.ts, p.x, p.y, {i: _end(q) for i, q in queries.items() if _inside(p, q)})
+            Fix(
+                p.id,
+                p.ts,
+                p.x,
+                p.y,
+                {i: _end(q) for i, q in queries.items() if p.ts < _end(q) and contains(p, q)},
+            )
             for p in points
             if fault_of_point(p, True) is None
         ]
@@ -98,10 +146,6 @@ def expected_events(world: World, settings: Events = EVENTS) -> ExpectedEvents:
             found.events[(number, *event)] += 1
         clock = max([clock, *(fix.time for fix in fixes)])
     return found
-
-
-def _inside(p: Point, q: Operation) -> bool:
-    return q.min_x <= p.x <= q.max_x and q.min_y <= p.y <= q.max_y and p.ts < _end(q)
 
 
 def told_events(table: pa.Table) -> Counter[tuple[Any, ...]]:

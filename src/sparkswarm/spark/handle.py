@@ -19,8 +19,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from sparkswarm.apps.events.objects import BoundEvents
 from sparkswarm.apps.events.reading import (
     ObjectPosition,
+    Positions,
     bucket_of,
-    nearest_objects,
     object_position,
     objects_inside,
 )
@@ -66,6 +66,7 @@ class Handle:
         self._run = run
         self.query = query
         self.sinks = sinks
+        self._positions: tuple[int, Positions] | None = None
 
     def status(self) -> Status:
         """Return the state of the run; ``print`` it to read it."""
@@ -222,7 +223,10 @@ class Handle:
         A row for each object: ``object``, ``time``, ``x`` and ``y`` of its last point, and its
         ``distance``, in units of the coordinates on a plane.
         """
-        return nearest_objects(self._objects(), x, y, k, within, self._events)
+        commit, events = self._committed(), self._events
+        if self._positions is None or self._positions[0] != commit.batch:
+            self._positions = commit.batch, Positions(self._objects(), events)
+        return self._positions[1].nearest(x, y, k, within)
 
     @property
     def _events(self) -> BoundEvents:

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from sparkswarm.apps.events.objects import BoundEvents
 from sparkswarm.apps.events.reading import (
     TIMESTAMP,
+    Positions,
     bucket_of,
-    nearest_objects,
     object_position,
     objects_inside,
 )
@@ -82,7 +82,7 @@ def answer_asks(
     ids = rows.column("id").combine_chunks()
     if events.has_names:
         ids = values_of_names(ids, events.fence_type)
-    parts = [schema.empty_table()]
+    parts, positions = [schema.empty_table()], None
     for i, row in enumerate(rows.to_pylist()):
         about = _about(row, events)
         if row["op"] == INSIDE:
@@ -93,8 +93,8 @@ def answer_asks(
         elif row["op"] == WHERE:
             found = _fences_of(about, tables, events)
         else:
-            place = row["min_x"], row["min_y"]
-            found = nearest_objects(tables(None), *place, _k(row), row[WITHIN], events)
+            positions = positions or Positions(tables(None), events)
+            found = positions.nearest(row["min_x"], row["min_y"], _k(row), row[WITHIN])
         columns = {name: found.column(name) for name in found.column_names}
         columns["query_id"] = ids.take(pa.array(np.full(found.num_rows, i)))
         parts.append(

@@ -104,40 +104,60 @@ def _fence_ids(row: Mapping[str, Any], events: BoundEvents) -> list[Any]:
     return list(values_of_names(names, events.fence_type).to_pylist())
 
 
-def nearest_objects(
-    tables: Iterable[pa.Table],
-    x: float,
-    y: float,
-    k: int,
-    within: float | None,
-    events: BoundEvents,
-) -> pa.Table:
-    """Return the k objects nearest to a place: ``object``, ``time``, ``x``, ``y``, ``distance``.
+class Positions:
+    """Where objects are, ready for many questions about the nearest.
 
-    Nearest first; of objects at the same distance, the one that was seen last. ``within`` is the
-    largest distance, included.
+    Sorted by x, so that a question compares the objects in a strip. ``tables`` are those of all
+    buckets.
     """
+
+    def __init__(self, tables: Iterable[pa.Table], events: BoundEvents) -> None:
+        schema = pa.schema(_position_fields(events))
+        parts = [pa.table(_positions(table), schema=schema) for table in tables]
+        whole = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
+        xs = whole.column(X).to_numpy()
+        order = np.argsort(xs)
+        self._x, self._y = xs[order], whole.column(Y).to_numpy()[order]
+        self._order, self._table = order, whole
+
+    def nearest(self, x: float, y: float, k: int, within: float | None) -> pa.Table:
+        """Return the k nearest: ``object``, ``time``, ``x``, ``y``, ``distance``.
+
+        Nearest first; of objects at the same distance, the one that was seen last. ``within`` is
+        the largest distance, included.
+        """
+        _check_nearest(x, y, k, within)
+        limit = math.inf if within is None else within
+        at, number = int(np.searchsorted(self._x, x)), len(self._x)
+        some = math.isqrt(number * min(k, number)) + 1
+        ends = self._x[[max(0, at - some), min(number, at + some) - 1]] if number else [x, x]
+        radius = float(np.abs(np.asarray(ends) - x).max())
+        while True:
+            # Wider than errors of rounding: the distance decides.
+            reach = min(radius, limit) * (1 + 1e-9) + abs(x) * 1e-12
+            low = np.searchsorted(self._x, x - reach)
+            high = np.searchsorted(self._x, x + reach, "right")
+            distance = np.hypot(self._x[low:high] - x, self._y[low:high] - y)
+            near = np.flatnonzero(distance <= min(radius, limit))
+            if len(near) >= k or high - low == number or radius >= limit:
+                break
+            radius = 2 * radius or 1e-9
+        rows = np.flatnonzero(distance <= limit) if high - low == number else near
+        if len(rows) > k:
+            # All that are as near as the k-th: which of them count is decided below.
+            rows = rows[distance[rows] <= np.partition(distance[rows], k - 1)[k - 1]]
+        found = self._table.take(pa.array(self._order[low:high][rows]))
+        found = found.append_column("distance", pa.array(distance[rows]))
+        return found.sort_by(_NEAREST_FIRST).slice(0, k).combine_chunks()
+
+
+def _check_nearest(x: float, y: float, k: int, within: float | None) -> None:
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k must be a whole number of at least 1, got {k!r}")
     if not (math.isfinite(x) and math.isfinite(y)):
         raise InputError(f"x and y must be finite numbers, got {x!r} and {y!r}")
     if within is not None and not within >= 0:
         raise InputError(f"within must be a distance, or None for any, got {within!r}")
-    schema = pa.schema([*_position_fields(events), ("distance", pa.float64())])
-    best = schema.empty_table()
-    for table in tables:
-        xs, ys = table.column(X).to_numpy(), table.column(Y).to_numpy()
-        distance = np.hypot(xs - x, ys - y)
-        rows = np.flatnonzero(distance <= (math.inf if within is None else within))
-        if len(rows) > k:
-            # All that are as near as the k-th: which of them count is decided below.
-            limit = np.partition(distance[rows], k - 1)[k - 1]
-            rows = rows[distance[rows] <= limit]
-        found = _positions(table.take(pa.array(rows)))
-        here = pa.table([*found, pa.array(distance[rows])], schema=schema)
-        best = pa.concat_tables([best, here])
-        best = best.sort_by(_NEAREST_FIRST).slice(0, k)
-    return best.combine_chunks()
 
 
 def _position_fields(events: BoundEvents) -> list[tuple[str, pa.DataType]]:
