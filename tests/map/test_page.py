@@ -1,17 +1,23 @@
 """The page in a real browser: it loads, follows, replays, and shows hostile names as text."""
 
+import contextlib
 import json
+import math
 import os
+import random
 import threading
 import time
 
 import pytest
 
+from sparkswarm import SwarmConfig
 from sparkswarm.map.server import MapServer
 from sparkswarm.observe.journal import Journal
 
 from ..support.runs import after_a_move, after_sharing, decided, first_plan, progress, wandering
+from ..support.tasks import register
 from .browser import CHROMIUM, Browser
+from .test_fences import Checkpoint
 
 # On CI a missing browser is an error: otherwise nobody would notice that nothing was tested.
 pytestmark = pytest.mark.skipif(
@@ -454,6 +460,93 @@ def test_it_fits_the_window_and_can_be_read(page, path, width, dark):
     for selector in ("#facts", "#state", "#legend-text", "#when", "#moved", "#decisions .reason",
                      "#live", "#play", "figcaption span", "th", "td", "footer"):  # fmt: skip
         assert contrast(browser, selector) >= 4.5, selector
+
+
+@pytest.fixture
+def live(browser, tmp_path):
+    """Return a function that shows a checkpoint with fences and objects."""
+    plan = first_plan()
+    config = SwarmConfig(
+        bounds=plan.grid.bounds.edges, grid=(40, 20), executors=4, policy="static_uniform"
+    )
+    made = Checkpoint(tmp_path, config)
+    made.commit(at=100)
+    ring = [(-110 + 8 * math.cos(a / 5), 38 + 6 * math.sin(a / 5)) for a in range(31)]
+    text = ", ".join(f"{x} {y}" for x, y in ring)
+    hole = ", ".join(f"{-110 + x} {38 + y}" for x, y in [(-1, -1), (1, -1), (1, 1), (-1, -1)])
+    star = f"POLYGON (({text}, {ring[0][0]} {ring[0][1]}), ({hole}))"
+    made.commit(
+        {"op": "register", "id": "desert", "geometry": star, "properties": HOSTILE},
+        {"op": "register", "id": "port", "geometry": "POINT (-80 32)", "radius_m": 400_000.0},
+        register("plains", -100.0, 36.0, -88.0, 46.0),
+    )
+    rng = random.Random(7)
+    places = [(rng.gauss(-80, 2), rng.gauss(32, 1.5)) for _ in range(400)]
+    made.keep(
+        ("van-7", -110.0, 42.0, 300, ["desert"]),
+        *((f"ship-{i}", x, y, 300, ["port"]) for i, (x, y) in enumerate(places)),
+    )
+    made.commit(at=300)
+    path = tmp_path / "journal" / "journal.jsonl"
+    path.parent.mkdir()
+    write(path, wandering(2))
+
+    def open_page(**window):
+        with MapServer(path) as server:
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            browser.open(server.url, **window)
+            browser.wait_for("document.body?.dataset.fences === '3'")
+            yield browser
+            server.shutdown()
+
+    return contextlib.contextmanager(open_page)
+
+
+def test_fences_and_objects_are_drawn_and_tell_their_details_on_a_click(live):
+    with live() as browser:
+        inked = f"{element('canvas')}.toDataURL().length"
+        browser.wait_for(f"{inked} > 5000")
+        both = browser.value(f"{element('canvas')}.toDataURL()")
+        for name in ("fences", "objects"):
+            click(browser, name)
+            browser.wait_for(f"{element('canvas')}.toDataURL() !== {json.dumps(both)}")
+            click(browser, name)
+            browser.wait_for(f"{element('canvas')}.toDataURL() === {json.dumps(both)}")
+        click_at(browser, -110.0, 42.0)
+        browser.wait_for(f"{element('details')}.textContent.includes('fence desert')")
+        text = browser.text("#details")
+        assert "1 object inside" in text
+        assert HOSTILE in text
+        assert "nearest object van-7 at -110, 42" in text
+        assert "in desert since" in text
+        click_at(browser, -110.0 + 0.6, 38.0 - 0.4)  # in the hole
+        browser.wait_for(f"!{element('details')}.textContent.includes('fence')")
+        assert browser.errors == []
+        assert "hacked" not in browser.state()
+
+
+def click_at(browser, longitude, latitude):
+    """Click on a place of the map."""
+    box = browser.value(f"{element('canvas')}.getBoundingClientRect().toJSON()")
+    x = box["x"] + 46 + (box["width"] - 46) * (longitude + 125) / 59
+    y = box["y"] + (box["height"] - 20) * (50 - latitude) / 26
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.command(
+            "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
+        )
+
+
+@pytest.mark.parametrize(
+    ("width", "dark"), [(1280, False), (1280, True), (420, False), (420, True)]
+)
+def test_a_map_with_fences_fits_the_window_and_can_be_read(live, width, dark, tmp_path):
+    with live(width=width, dark=dark) as browser:
+        click_at(browser, -80.0, 32.0)
+        browser.wait_for(f"{element('details')}.textContent.includes('fence port')")
+        assert browser.value("document.documentElement.scrollWidth") <= width
+        assert contrast(browser, "#details") >= 4.5
+        browser.screenshot(tmp_path / "map.png", whole=True)
+        assert browser.errors == []
 
 
 def contrast(browser, selector):

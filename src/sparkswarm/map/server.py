@@ -1,4 +1,4 @@
-"""The web server of the map: one page, its files, and the journal from an offset on.
+"""The web server of the map: one page, its files, the journal from an offset on, and fences.
 
 Owns the routes and who may use them: this machine, or who has the token. Routes are fixed, so a
 request's path never becomes a file's path. Read-only and stateless: the journal is read when the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import math
 import re
 import secrets
 import socket
@@ -23,9 +24,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from sparkswarm.errors import ConfigError
+from sparkswarm.map.fences import FenceView
 from sparkswarm.observe.journal import read
 
 LOOPBACK = "127.0.0.1"
+JSON = "application/json"
 JAVASCRIPT = "text/javascript; charset=utf-8"
 PAGES: Mapping[str, tuple[str, str]] = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -33,9 +36,10 @@ PAGES: Mapping[str, tuple[str, str]] = {
     "/map.js": ("map.js", JAVASCRIPT),
     "/history.js": ("history.js", JAVASCRIPT),
     "/drawing.js": ("drawing.js", JAVASCRIPT),
+    "/fences.js": ("fences.js", JAVASCRIPT),
     "/timelines.js": ("timelines.js", JAVASCRIPT),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
-    "/land.json": ("land.json", "application/json"),
+    "/land.json": ("land.json", JSON),
 }
 """File and content type of each path."""
 
@@ -78,6 +82,7 @@ class MapServer(ThreadingHTTPServer):
 
     def __init__(self, journal: Path | str, host: str = LOOPBACK, port: int = 0) -> None:
         self.journal = Path(journal)
+        self.scene = FenceView(self.journal.parent.parent)
         self.only_loopback = is_loopback(host)
         self.token = "" if self.only_loopback else secrets.token_urlsafe()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -119,6 +124,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(self.server.pages[url.path], PAGES[url.path][1])
         elif url.path == "/events":
             self._events(parse_qs(url.query).get("since", ["0"])[-1])
+        elif url.path == "/fences":
+            self._answer(self.server.scene.fences(), JSON)
+        elif url.path == "/object":
+            self._object(parse_qs(url.query))
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "not found")
 
@@ -157,6 +166,16 @@ class _Handler(BaseHTTPRequestHandler):
         offsets = {"Start": chunk.start, "Stop": chunk.stop, "End": chunk.end}
         headers = {f"Journal-{name}": str(offset) for name, offset in offsets.items()}
         self._answer(chunk.lines, "application/jsonl; charset=utf-8", headers=headers)
+
+    def _object(self, query: Mapping[str, list[str]]) -> None:
+        try:
+            x, y = (float(query[name][-1]) for name in ("x", "y"))
+        except (KeyError, ValueError):
+            x = y = math.nan
+        if not (math.isfinite(x) and math.isfinite(y)):
+            self._refuse(HTTPStatus.BAD_REQUEST, "x and y must be two finite numbers")
+            return
+        self._answer(self.server.scene.nearest(x, y), JSON)
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         self._answer(why.encode(), "text/plain; charset=utf-8", status)

@@ -52,12 +52,12 @@ export class MapDrawing {
   }
 
   // Draw a frame; `moves` has the moves of the last batches, newest first; `picked` is an id.
-  draw(run, frame, { by, labels, moves, picked }) {
+  draw(run, frame, { by, labels, moves, picked, overlay }) {
     this.run = run;
     const { canvas } = this;
     const context = this.#prepare();
     const colours = Object.fromEntries(
-      ["sea", "land", "coast", "edge", "ink", "dim", "line", "panel", "move"].map((name) => [
+      ["sea", "land", "coast", "edge", "ink", "dim", "line", "panel", "move", "accent"].map((name) => [
         name,
         getComputedStyle(canvas).getPropertyValue(`--${name}`).trim(),
       ]),
@@ -83,6 +83,7 @@ export class MapDrawing {
     context.setLineDash([]);
     if (frame) {
       this.#edges(context, frame, colours);
+      overlay(context, (x, y) => this.#project(x, y), this.turns(), colours);
       if (labels) this.#numbers(context, frame, moves[0] ?? [], colours);
       moves.forEach((some, age) => this.#moves(context, some, age, colours));
       const chosen = frame.partitions.find((p) => p.id === picked);
@@ -108,6 +109,17 @@ export class MapDrawing {
     const bottom = this.height * (1 - cells[1] / rows);
     const [wider, taller] = [Math.max(0, least - (right - left)), Math.max(0, least - (bottom - top))];
     return [left - wider / 2, top - taller / 2, right - left + wider, bottom - top + taller];
+  }
+
+  // What is added to longitudes: bounds and circles may go beyond 180 degrees.
+  turns() {
+    return this.isDegrees() ? [-360, 0, 360] : [0];
+  }
+
+  // Return the coordinates of a position on the canvas.
+  placeOf(left, top) {
+    const [x1, y1, x2, y2] = this.run.bounds;
+    return [x1 + ((left - LEFT) / this.width) * (x2 - x1), y1 + (1 - top / this.height) * (y2 - y1)];
   }
 
   isDegrees() {

@@ -3,6 +3,7 @@
 // Owns the controls and texts. Strings from the journal are only ever set as textContent.
 
 import { arrow, degree, executorColour, landOf, MapDrawing, measure, scaleColour, short, sized } from "./drawing.js";
+import { Fences, nearestObject } from "./fences.js";
 import { areasOf, History, movesBetween } from "./history.js";
 import { Timelines } from "./timelines.js";
 
@@ -15,6 +16,7 @@ const MAX_MOVES = 12; // listed as text
 const byId = (id) => document.getElementById(id);
 const history = new History();
 const drawing = new MapDrawing(byId("canvas"));
+const fences = new Fences();
 const timelines = new Timelines(byId("charts"), (index) => goTo(index));
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
 const timeOf = (seconds) => clock.format(new Date(seconds * 1000));
@@ -25,6 +27,7 @@ let serverNow = 0; // the server's time, in seconds
 let following = true; // show the latest batch
 let shownBatch = null;
 let picked = null; // id of a partition
+let pickedFence = null; // id of a fence
 let playing = 0; // the timer of a replay
 let logged = []; // the decisions shown
 let pending = false;
@@ -50,9 +53,22 @@ async function poll() {
   } catch {
     connected = false;
   }
+  if (changed) await loadFences();
   if (changed || connected !== before) show();
   else showState(history.frames[shownIndex()]);
   setTimeout(poll, more ? 0 : POLL);
+}
+
+// Fences and objects are those of the last commit, whichever batch is shown.
+async function loadFences() {
+  try {
+    await fences.load();
+  } catch {
+    return; // the next batch asks again
+  }
+  byId("fences").parentElement.hidden = !fences.total;
+  byId("objects").parentElement.hidden = !fences.density;
+  document.body.dataset.fences = fences.list.length;
 }
 
 function entriesOf(text) {
@@ -135,6 +151,13 @@ function paint() {
       labels: byId("labels").checked,
       moves: byId("moves").checked ? moves : [],
       picked,
+      overlay: (context, project, turns, colours) =>
+        fences.draw(context, project, turns, colours, {
+          bounds: history.run.bounds,
+          fences: byId("fences").checked,
+          objects: byId("objects").checked,
+          picked: pickedFence,
+        }),
     });
     showLegend(frame, by);
   }
@@ -214,6 +237,10 @@ function showLegend(frame, by) {
   }
   if (frame?.partitions.some((p) => p.owners.length > 1)) text += "; ○ shared by several executors";
   if (byId("moves").checked) text += "; red: just moved";
+  if (fences.density && byId("objects").checked) text += "; red squares: objects";
+  if (fences.total > fences.list.length) {
+    text += `; the largest ${short(fences.list.length)} of ${short(fences.total)} fences`;
+  }
   setText("legend-low", low);
   setText("legend-high", high);
   setText("legend-text", text);
@@ -310,7 +337,7 @@ function duration(seconds) {
 
 // -- controls -------------------------------------------------------------------------------
 
-for (const id of ["colour", "labels", "moves", "requests"]) byId(id).addEventListener("change", show);
+for (const id of ["colour", "labels", "moves", "fences", "objects", "requests"]) byId(id).addEventListener("change", show);
 const step = (wanted) => () => {
   stop();
   goTo(wanted());
@@ -334,6 +361,28 @@ byId("canvas").addEventListener("keydown", (event) => {
   event.preventDefault();
   const place = ids.indexOf(picked);
   pick(ids[place < 0 ? 0 : (place + direction + ids.length) % ids.length]);
+});
+
+byId("canvas").addEventListener("click", async (event) => {
+  if (!history.run || !(fences.total || fences.density)) return;
+  const [x, y] = drawing.placeOf(event.offsetX, event.offsetY);
+  const fence = byId("fences").checked ? fences.at(x, y, drawing.turns()) : undefined;
+  pickedFence = fence?.id ?? null;
+  show();
+  const parts = [];
+  if (fence) {
+    parts.push(`fence ${fence.id}`);
+    if (fence.inside !== null) parts.push(`${count(fence.inside, "object")} inside`);
+    if (fence.properties) parts.push(fence.properties);
+  }
+  const object = fences.density ? await nearestObject(x, y).catch(() => null) : null;
+  if (object) {
+    const stays = Object.entries(object.fences).map(([id, since]) => `${id} since ${since}`);
+    parts.push(`nearest object ${object.object} at ${short(object.x)}, ${short(object.y)}, ${object.time}`);
+    parts.push(stays.length ? `in ${stays.join(", ")}` : "in no fence");
+  }
+  byId("details").hidden = !parts.length;
+  setText("details", parts.join("; "));
 });
 
 function pick(id) {
