@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -104,12 +105,21 @@ class _Bench:
         self._settings = s
         self._runs = 0
         self.inputs = self._write("inputs", s.batches, s.points, s.queries)
-        self._small = self._write(
-            "small", SMALL_BATCHES, SMALL_POINTS, s.queries, files=1, changes=SMALL_OPERATIONS
+
+    @cached_property
+    def _small(self) -> Inputs:
+        return self._write(
+            *("small", SMALL_BATCHES, SMALL_POINTS, self._settings.queries),
+            files=1,
+            changes=SMALL_OPERATIONS,
         )
+
+    @cached_property
+    def _written(self) -> Inputs:
+        s = self._settings
         # Of n queries with side a, uniform in the space, n a^2 contain a point.
         queries = max(WRITTEN_RESULTS, s.queries // WRITTEN_SHARE)
-        self._written = self._write(
+        return self._write(
             "written",
             min(s.batches, 6),
             max(s.cores, s.points // WRITTEN_SHARE),
