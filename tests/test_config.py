@@ -21,7 +21,9 @@ WHOLE = {
 }
 WHOLE |= {"max_query_bytes": (1, None), "max_operations": (0, None), "max_kept_bytes": (0, None)}
 WHOLE |= {"max_receivers": (0, None), "merge_every_rounds": (0, None)}
+WHOLE |= {"quarantine_batches": (0, None)}
 FRACTIONS = {
+    "unfinished_file_seconds": (0, None),
     "round_seconds": (0, None),
     "expired_query_seconds": (0, None),
     "max_future_seconds": (0, None),

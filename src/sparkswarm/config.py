@@ -111,6 +111,19 @@ class SwarmConfig:
         "How long an expired query stays in storage, for points that arrive late.",
         "seconds",
     )
+    quarantine_batches: int = option(
+        10_000,
+        whole(0),
+        "Number of past batches whose rejected rows are kept in the quarantine; 0 keeps all.",
+        "batches",
+    )
+    unfinished_file_seconds: float = option(
+        3600.0,
+        number(0.0),
+        "Age after which a file that a crash left half-written is deleted. Writing one must not "
+        "take longer.",
+        "seconds",
+    )
     max_future_seconds: float = option(
         3600.0,
         number(0.0),

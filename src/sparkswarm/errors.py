@@ -35,6 +35,10 @@ class StoreError(SparkswarmError, RuntimeError):
     """A stored file that is missing, damaged or of another format."""
 
 
+class TakenOverError(StoreError):
+    """Another driver has taken over the checkpoint of this one."""
+
+
 class InputError(SparkswarmError, ValueError):
     """A DataFrame of points or queries that cannot be used."""
 

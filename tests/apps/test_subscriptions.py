@@ -523,3 +523,30 @@ def test_it_travels() -> None:
     app = pickle.loads(pickle.dumps(APP))
     assert app.point_columns == ("speed", "kind", "active", "seen", "text")
     assert matching(app, points_of(text=["a", "b"]), all_of=["b"]) == [1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "keywords", "found", "words"),
+    [
+        ({"speed": "number"}, None, pa.string(), "column speed .* is declared as number, but it"),
+        ({"speed": "boolean"}, None, pa.int64(), "declared as boolean, but it is int64; cast it"),
+        ({"speed": "time"}, None, pa.float64(), "declared as time, but it is double"),
+        ({"speed": "text"}, None, pa.int32(), "declared as text, but it is int32"),
+        ({}, "speed", pa.int32(), "column speed of the points has the keywords, but it is int32"),
+    ],
+)
+def test_a_column_of_another_kind_is_refused_when_the_run_starts(columns, keywords, found, words):
+    application = Subscriptions(columns, keywords)
+    with pytest.raises(InputError, match=words):
+        application.bind(pa.schema([("x", pa.float64()), ("speed", found)]))
+    application.bind(pa.schema([("x", pa.float64())]))
+
+
+def test_columns_of_their_kinds_are_accepted_when_the_run_starts():
+    application = Subscriptions(
+        {"n": "number", "t": "text", "b": "boolean", "w": "time"}, keywords="k"
+    )
+    types = [pa.decimal128(9, 2), pa.large_string(), pa.bool_(), pa.timestamp("us", "UTC")]
+    for keywords in (pa.string(), pa.list_(pa.string())):
+        schema = pa.schema([*zip("ntbw", types, strict=True), ("k", keywords)])
+        assert application.bind(schema) is application

@@ -48,6 +48,7 @@ class Tiny:
         self.folder = folder
         self.files = Files(str(folder / "swarm"))
         self.epochs = Epochs(self.files, 10)
+        self.epochs.take_over()
         self.epochs.check_run({"bounds": [0.0, 0.0, 8.0, 8.0], "grid": [8, 8]})
         grid = Grid(Bounds(0, 0, 8, 8), 8, 8)
         first = Plan.initial(grid, 2)

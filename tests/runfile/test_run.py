@@ -21,9 +21,10 @@ from typer.testing import CliRunner
 
 from sparkswarm.observe.checkpoint import explain_checkpoint
 from sparkswarm.runfile import job
-from sparkswarm.runfile.cli import _cause, _exit_codes, example_file, run
+from sparkswarm.runfile.cli import _exit_codes, example_file, run
 from sparkswarm.runfile.job import status_json
 from sparkswarm.runfile.reader import parse_run_file
+from sparkswarm.spark.failures import cause_in
 
 from ..support.spark import spark  # noqa: F401
 
@@ -265,4 +266,4 @@ def test_without_a_file_the_usage_is_told():
     ],
 )
 def test_of_a_long_stack_trace_the_cause_is_told(text, cause):
-    assert _cause(text) == cause
+    assert cause_in(text) == cause

@@ -175,13 +175,16 @@ ASK = Ask(1, 0, INSIDE)
         pytest.param(Answered(1, 0, 9, (), ()), False, id="a point is missing"),
         pytest.param(Answered(1, 0, 9, ((0, 10), (0, 10)), ()), False, id="a point twice"),
         pytest.param(Answered(1, 3, 9, ((0, 10),), ()), False, id="a point of before the window"),
-        pytest.param(Answered(1, 0, 9, (), (1,)), True, id="partial, and 1 is dead"),
+        pytest.param(Answered(1, 0, 9, (), (1,)), True, id="partial, and 1, which had it, is dead"),
+        pytest.param(Answered(1, 0, 9, (), (2,)), False, id="partial, but 2 did not have it"),
         pytest.param(Answered(1, 0, 9, (), (0,)), False, id="partial, but 0 is alive"),
     ],
 )
 def test_answers(answer: Answered, is_right: bool) -> None:
     story = Story()
-    story.tell(*MET, ("fenced", 1), ("asked", ASK), ("answered", answer))
+    for executor in (2, 1):
+        story.oracle.kept(executor, POINT)
+    story.tell(*MET, ("fenced", 1), ("fenced", 2), ("asked", ASK), ("answered", answer))
     assert (story.oracle.judge().violations == []) is is_right
 
 

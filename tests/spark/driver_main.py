@@ -177,10 +177,11 @@ class Death:
             self.comes(AFTER_EPOCH, epoch.batch)
             return stored
 
-        def committed(epochs: Epochs, made: Any) -> None:
+        def committed(epochs: Epochs, made: Any) -> Any:
             self.comes(BEFORE_COMMIT, made.batch)
-            commit(epochs, made)
+            stored = commit(epochs, made)
             self.comes(AFTER_COMMIT, made.batch)
+            return stored
 
         def applied(*args: Any, **named: Any) -> Any:
             after, snapshots = apply(*args, **named)

@@ -1,5 +1,6 @@
 """Every kind of query on Spark, alone and all at once, while partitions change and runs break."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -19,6 +20,9 @@ from sparkswarm import (
     Swarm,
     Tumbling,
 )
+from sparkswarm.protocol.global_index import GlobalIndex
+from sparkswarm.spark import handle as handle_module
+from sparkswarm.store.epochs import Epoch
 
 from .kinds import DELAY, SECOND, Scene, answer, answered, expected, told
 from .world import BOUNDS, Restless, config, difference, matches_of
@@ -216,6 +220,31 @@ def test_without_a_window_nothing_is_kept_any_longer(spark, tmp_path):
     assert handle.status().last.window_points == 0
     with pytest.raises(ConfigError, match="keeps no points"):
         handle.ask(*BOUNDS)
+
+
+def test_an_answer_keeps_the_files_that_it_reads(spark, tmp_path, monkeypatch):
+    scene = Scene(11, ("continuous",), batches=2, points=20, operations=1)
+    scene.write(tmp_path)
+    run = Run(spark, tmp_path, scene, Sliding("1 day"), aggregates=False, replayable_batches=2)
+    handle = run.through()
+    epochs, wanted = handle._run.epochs, handle.ask(*BOUNDS).num_rows
+    answer_frame = handle_module.answer_frame
+
+    def later(*given):
+        # Meanwhile the stream goes on, and needs none of the files any more.
+        last = epochs.last_commit()
+        empty = replace(last.manifest, version=last.manifest.version + 1, blocks={})
+        for batch in range(last.batch + 1, last.batch + 4):
+            epochs.begin(Epoch(batch=batch, clock=0, plan=last.plan, manifest=empty))
+            epochs.commit(replace(last, batch=batch, manifest=empty))
+        epochs.collect_garbage()
+        return answer_frame(*given)
+
+    monkeypatch.setattr(handle_module, "answer_frame", later)
+    indexes = []
+    monkeypatch.setattr(GlobalIndex, "__init__", lambda *given: indexes.append(given))
+    assert handle.ask(*BOUNDS).num_rows == wanted > 0
+    assert not indexes, "a question goes on from the index of the one before"
 
 
 def test_what_is_kept_stays_bounded(spark, tmp_path):

@@ -69,7 +69,7 @@ def test_a_batch_that_comes_again_replaces_its_files(spark, tmp_path, monkeypatc
         if what.batch == 1 and not (tmp_path / "failed").exists():
             (tmp_path / "failed").touch()
             raise OSError("the disk is full")
-        commit(self, what)
+        return commit(self, what)
 
     monkeypatch.setattr(Epochs, "commit", failing)
     with pytest.raises(StreamingQueryException, match="the disk is full"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+import time
 import zlib
 from dataclasses import replace
 from functools import cached_property
@@ -421,3 +422,27 @@ def test_a_filesystem_that_is_not_known_is_refused_by_its_uri(
 )
 def test_sparks_spelling_of_s3_is_pyarrows_too(uri: str, wanted: str) -> None:
     assert arrow_uri(uri) == wanted
+
+
+# -- what is bounded ---------------------------------------------------------------------------
+
+
+def test_files_left_half_written_are_deleted_when_they_are_old(files: Files, stored: Path) -> None:
+    files.write("a/whole", b"")
+    for name, age in ((".old.123", 100), (".new.123", 10)):
+        (stored / "a" / name).write_bytes(b"hal")
+        os.utime(stored / "a" / name, (time.time() - age,) * 2)
+    assert files.delete_unfinished("a", 50) == 1
+    assert whole(stored / "a") == [".new.123", "whole"]
+    assert files.delete_unfinished("nothing", 0) == 0
+
+
+def test_folders_are_listed_and_deleted_whole(files: Files) -> None:
+    for name in ("a/b/1", "a/b/2", "a/c/1", "a/d"):
+        files.write(name, b"")
+    assert files.folders("a") == ["a/b", "a/c"]
+    assert files.folders("nothing") == []
+    files.delete_folder("a/b")
+    files.delete_folder("a/nothing")
+    assert files.folders("a") == ["a/c"]
+    assert files.list("a") == ["a/d"]

@@ -172,6 +172,7 @@ class Driver:
     def __init__(self, files: Files, config: SwarmConfig, plan: Plan) -> None:
         self._files, self._config = files, config
         self.epochs = Epochs(files, config.replayable_batches)
+        self.epochs.take_over()
         self.last = Commit(batch=INITIAL, plan=plan, manifest=stored_queries(plan))
         self.epochs.commit(self.last)
         # Each executor's statistics, as agents leave them.

@@ -50,7 +50,8 @@ def run_events(
     )
     handle.await_termination()
     seconds = list(batch_seconds(handle.query).values())
-    objects = sum(ref.rows for ref in handle._committed().manifest.objects.values())
+    with handle._committed() as commit:
+        objects = sum(ref.rows for ref in commit.manifest.objects.values())
     asks = _asks_per_second(handle, config)
     shutil.rmtree(checkpoint, ignore_errors=True)
     return seconds, objects, asks

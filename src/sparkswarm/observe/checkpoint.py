@@ -6,7 +6,6 @@ Owns the content of the report; :mod:`sparkswarm.observe.tables` shows it in a t
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,9 +29,6 @@ from sparkswarm.store.manifest import BlockRef, StateRef
 QUERY_FOLDERS = ("segments", "deltas")
 OTHER_FOLDERS = ("states", "blocks")
 """Folders of a checkpoint: files with queries, and files with state and recent points."""
-
-RECORD = re.compile(r"\w+/(\d{12})\.json")
-"""The name of an epoch; the number is one more than its batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +317,7 @@ def _read(folder: str, verify: bool) -> CheckpointReport:
         raise StoreError(_no_checkpoint(root))
     epochs.check_run({})  # rejects another format
     commit = epochs.last_commit()
-    records = (RECORD.fullmatch(name) for name in files.list("epochs"))
-    begun = [int(match[1]) - 1 for match in records if match]
+    begun = epochs.begun()
     is_open = begun and (commit is None or begun[-1] > commit.batch)
     decisions, loans = _from_journal(root)
     refs = sorted(commit.manifest.files() if commit else (), key=lambda ref: ref.name)

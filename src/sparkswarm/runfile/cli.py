@@ -7,7 +7,6 @@ interrupted and stopped cleanly. Of ``explain``: 1 if the checkpoint is damaged 
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from rich.logging import RichHandler
 from rich.text import Text
 
 from sparkswarm.errors import ConfigError, InputError, SparkswarmError
+from sparkswarm.spark.failures import cause_of
 from sparkswarm.terminal import JsonOption, exit_on_error, stderr, write_json
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-CAUSE = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
-
 logger = logging.getLogger(__name__)
 
 
@@ -137,22 +135,13 @@ def _exit_codes() -> Iterator[None]:
     except Exception as error:
         # From Spark or a source: the whole trace goes to the log, its cause to the terminal.
         logger.exception("the run failed")
-        _print_error(f"the run failed: {_cause(str(error))}")
+        _print_error(f"the run failed: {cause_of(error)}")
         raise typer.Exit(FAILED) from error
 
 
 def _print_error(text: str) -> None:
     for line in text.splitlines():
         stderr.print(Text.assemble(("error: ", "bold red"), line), soft_wrap=True)
-
-
-def _cause(text: str) -> str:
-    """Return the innermost error that a Java stack trace names."""
-    causes = CAUSE.findall(text)
-    if not causes:
-        return text.strip().splitlines()[0] if text.strip() else "no reason was given"
-    name, reason = causes[-1]
-    return f"{name}: {reason}"
 
 
 class _Reporter:

@@ -8,10 +8,11 @@ socket: the same seed gives the same run, event for event, on every computer.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TextIO
 
 from sparkswarm.config import SwarmConfig
+from sparkswarm.policies.swarm import effective
 from sparkswarm.protocol.partition import ChangeKind
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.sim.bugs import Bug
@@ -90,7 +91,7 @@ def draw_scenario(seed: int) -> SimScenario:
         SimCount(8),
         SimCount(EVERYTHING),
     )
-    return SimScenario(
+    scenario = SimScenario(
         config=config,
         routers=routers,
         sources=sources,
@@ -100,6 +101,27 @@ def draw_scenario(seed: int) -> SimScenario:
         credits=rng.choice((4, 16, 64)),
         round_length=rng.choice((40, 60, 90)) * MILLISECOND,
         cells_per_step=rng.choice((4, 16, 64)),
+    )
+    return _with_defaults(scenario, rng) if seed % 2 else scenario
+
+
+def _with_defaults(scenario: SimScenario, rng: random.Random) -> SimScenario:
+    """Return a scenario with the settings that people run, and points enough that they act.
+
+    Differences of load that chance explains are not acted on. With lending no cell is shared.
+    """
+    config = scenario.config
+    config = SwarmConfig(
+        bounds=config.bounds,
+        grid=config.grid,
+        executors=config.executors,
+        lending=rng.random() < 0.5,
+    )
+    return replace(
+        scenario,
+        config=effective(config),
+        demand=replace(scenario.demand, points=3 * scenario.demand.points),
+        round_length=rng.choice((120, 160, 200)) * MILLISECOND,
     )
 
 

@@ -22,7 +22,8 @@ when its query is gone, a final result must have the total.
 **Snapshot queries.** A point that was emitted and acknowledged within the window and before the
 query was asked must be in the answer. One that was acknowledged before the window, was emitted
 after the query or lies outside the range must not be in it, and none may be in it twice. An
-answer may lack points if it is marked partial and names a machine that was declared dead.
+answer may lack points of machines that were declared dead, if it is marked partial and names
+them.
 
 **Acknowledgement.** If no machine crashed or was declared dead, no tuple may be lost on its way:
 one that had to be sent again counts as lost.
@@ -121,6 +122,7 @@ class Oracle:
         self._operations: dict[int, list[_Fate]] = {}
         self.matches: list[Match] = []
         self._finals: list[Final] = []
+        self._keeper: dict[tuple[int, int], int] = {}
         self._questions: dict[int, _Asked] = {}
         self._answers: list[Answered] = []
         self._again: list[Point | Operation] = []
@@ -161,6 +163,10 @@ class Oracle:
             self.matches.append(result)
         else:
             self._finals.append(result)
+
+    def kept(self, executor: int, point: Point) -> None:
+        """Record which executor stored a point last, for snapshot queries."""
+        self._keeper[point.source, point.number] = executor
 
     def asked(self, ask: Ask) -> None:
         """Record a snapshot query of a source."""
@@ -350,7 +356,8 @@ class Oracle:
             if key in got and (not inside or too_late):
                 self.wrong(f"the answer to {asked.ask} has {item}, which is out of it")
             must = inside and fate.emitted >= answer.since and fate.done <= asked.at
-            if must and key not in got and self._counts_all and not answer.partial_because:
+            excused = self._keeper.get(key) in answer.partial_because
+            if must and key not in got and self._counts_all and not excused:
                 self._lost(f"{item} in the answer to {asked.ask}")
 
 

@@ -84,6 +84,7 @@ class Snapshots:
         self._executor.holdings.durable.windows[partition_id].add(
             self._world.point_id(point), point.x, point.y, now
         )
+        self._world.oracle.kept(self._executor.number, point)
 
     def expire(self) -> None:
         """Drop expired points and partitions."""

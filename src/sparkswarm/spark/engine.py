@@ -27,6 +27,7 @@ from sparkswarm.spark.driver.choices import (
     choose_settings,
     temporary_checkpoint,
 )
+from sparkswarm.spark.driver.hadoop_files import hadoop_creator
 from sparkswarm.spark.driver.layout import (
     ResultShape,
     StreamLayout,
@@ -201,7 +202,7 @@ class Swarm:
         sinks = _sinks(layout, sink, summaries, answers, events, positions)
         if checkpoint is None:
             checkpoint = temporary_checkpoint(self.spark)
-        files = Files(_folder(checkpoint, "swarm"))
+        files = Files(_folder(checkpoint, "swarm"), creator=hadoop_creator(self.spark))
         config = choose_settings(
             self.config, self._missing, files, stream, layout, preload, query_columns
         )

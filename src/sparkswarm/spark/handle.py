@@ -6,7 +6,9 @@ Used on the driver, from any thread.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -29,16 +31,14 @@ from sparkswarm.observe.html import handle_html, plot
 from sparkswarm.observe.progress import Status
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.driver.batch import Stages, answer_frame, packed_frame
+from sparkswarm.spark.driver.batch import DriverContext, Stages, answer_frame, packed_frame
 from sparkswarm.spark.sinks import Sinks
 from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import OutputKind
-from sparkswarm.spark.tasks.context import BatchContext
 from sparkswarm.spark.tasks.operations import check_operations
 from sparkswarm.store.epochs import Commit, Epoch
 from sparkswarm.store.formats import table_from_bytes
 from sparkswarm.store.names import hash_name, name_of_value
-from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import DETAILS, EDGES
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class Handle:
         self.query = query
         self.sinks = sinks
         self._positions: tuple[int, Positions] | None = None
+        self._asking = threading.Lock()
+        self._context = DriverContext()
 
     def status(self) -> Status:
         """Return the state of the run; ``print`` it to read it."""
@@ -126,12 +128,17 @@ class Handle:
         InputError
             If the query makes no sense.
         """
+        with self._committed() as commit:
+            row = _snapshot_row((min_x, min_y, max_x, max_y), since, until, count)
+            if columns or self._run.layout.application:
+                row = self._with_columns(row, columns or {})
+            return self._answer(commit, row)
+
+    def _answer(self, commit: Commit, row: pa.Table) -> pa.Table:
+        """Answer a snapshot query from what a commit names."""
         run = self._run
         if run.layout.answers is None or run.layout.answer_schema is None:
             raise ConfigError("this run keeps no points to ask about; give Swarm a window")
-        commit = run.epochs.last_commit()
-        if commit is None:
-            raise ConfigError("this run has not begun")
         task_input = TaskInput(
             files=run.files,
             config=run.config,
@@ -149,11 +156,11 @@ class Handle:
             answer_schema=replace(run.layout.answer_schema, id_type=pa.int64()),
             max_event_time=commit.max_event_time,
         )
-        quarantine = Quarantine(run.files, commit.batch, "ask")
-        row = _snapshot_row((min_x, min_y, max_x, max_y), since, until, count)
-        if columns or run.layout.application:
-            row = self._with_columns(row, columns or {})
-        checked = check_operations(BatchContext(task_input), row, quarantine)
+        with self._asking:
+            # It goes on from that of the last question: an index of the plan is large.
+            context = self._context.open(task_input)
+            quarantine = context.quarantine("snapshot")
+            checked = check_operations(context, row, quarantine)
         for _, reason in quarantine.faults():
             raise InputError(f"the query cannot be answered: {reason}")
         packed = packed_frame(run.spark, checked.snapshots, commit.plan.executors)
@@ -190,7 +197,8 @@ class Handle:
         events = self._events
         if events.has_names:
             name = name_of_value(fence, events.fence_type)
-            renumbered = self._committed().manifest.renumbered
+            with self._committed() as commit:
+                renumbered = commit.manifest.renumbered
             return objects_inside(self._objects(), renumbered.get(name, hash_name(name)), events)
         if isinstance(fence, bool) or not isinstance(fence, int):
             raise InputError(f"a fence has a whole number as its id, got {fence!r}")
@@ -223,10 +231,12 @@ class Handle:
         A row for each object: ``object``, ``time``, ``x`` and ``y`` of its last point, and its
         ``distance``, in units of the coordinates on a plane.
         """
-        commit, events = self._committed(), self._events
-        if self._positions is None or self._positions[0] != commit.batch:
-            self._positions = commit.batch, Positions(self._objects(), events)
-        return self._positions[1].nearest(x, y, k, within)
+        events = self._events
+        with self._committed() as commit:
+            positions = self._positions
+            if positions is None or positions[0] != commit.batch:
+                positions = self._positions = commit.batch, Positions(self._objects(), events)
+        return positions[1].nearest(x, y, k, within)
 
     @property
     def _events(self) -> BoundEvents:
@@ -235,17 +245,20 @@ class Handle:
             raise ConfigError("this run keeps no objects; give Swarm events")
         return events
 
-    def _committed(self) -> Commit:
-        commit = self._run.epochs.last_commit()
-        if commit is None:
-            raise ConfigError("this run has not begun")
-        return commit
+    @contextmanager
+    def _committed(self) -> Iterator[Commit]:
+        """Give the last commit, whose files stay until this ends."""
+        with self._run.epochs.pinned() as commit:
+            if commit is None:
+                raise ConfigError("this run has not begun")
+            yield commit
 
     def _objects(self, bucket: int | None = None) -> Iterator[pa.Table]:
         """Yield what is known of the objects of a bucket, or of all buckets."""
-        for number, ref in self._committed().manifest.objects.items():
-            if bucket is None or number == bucket:
-                yield table_from_bytes(self._run.files.mmap(ref.file), ref.offset)
+        with self._committed() as commit:
+            for number, ref in commit.manifest.objects.items():
+                if bucket is None or number == bucket:
+                    yield table_from_bytes(self._run.files.mmap(ref.file), ref.offset)
 
     def set_executors(self, executors: int) -> None:
         """Change the number of executors from the next batch on.
@@ -274,6 +287,9 @@ class Handle:
         except StreamingQueryException as error:
             if STOPPED in str(error):
                 return True
+            if self._run.failure:
+                # Of Spark's message the reason is at the end, behind two stack traces.
+                raise StreamingQueryException(f"{self._run.failure}\n\n{error}") from error
             raise
 
     def process_all_available(self) -> None:

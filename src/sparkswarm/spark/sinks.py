@@ -166,9 +166,18 @@ class ParquetSink:
         if not kept:
             pq.write_table(schema.empty_table(), staged / "part-empty.parquet")
         final = staged.parent / f"batch_id={batch_id}"
-        if final.exists():
-            shutil.rmtree(final)
-        staged.rename(final)
+        aside = staged.with_name(f"{staged.name}-before")
+        replaces = final.exists()
+        if replaces:
+            final.rename(aside)
+        try:
+            staged.rename(final)
+        except OSError:
+            # A driver that took over has deleted it, after its own was published.
+            if replaces:
+                aside.rename(final)
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 @dataclass(frozen=True)

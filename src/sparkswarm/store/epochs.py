@@ -8,7 +8,9 @@ every batch.
 
 from __future__ import annotations
 
-import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +20,7 @@ from sparkswarm.store.blocks import MAX_TIME, MIN_TIME
 from sparkswarm.store.files import Files, Folder
 from sparkswarm.store.manifest import Manifest
 from sparkswarm.store.records import RecordFiles, read_json, to_bytes
+from sparkswarm.store.writers import NumberedRecords, Writer, record_number
 
 FORMAT = 3
 """Version of the checkpoint as a whole; other code must not read it if this differs."""
@@ -122,7 +125,30 @@ class Epochs:
         self._files = files
         self._replayable = replayable
         self._record_files = RecordFiles(files)
+        self._commits = NumberedRecords(files, Folder.COMMITS)
+        self._epochs = NumberedRecords(files, Folder.EPOCHS)
         self._needed: dict[str, set[str]] = {}
+        self._writer: Writer | None = None
+        self._cleaning = threading.Lock()
+        self._pinned: dict[object, StoredEpoch] = {}
+
+    # -- who writes ------------------------------------------------------------------------
+
+    def take_over(self) -> None:
+        """Become the one that writes; any driver that was it before can write no more."""
+        self._writer = writer = Writer.take_over(self._files)
+        if writer.number > 1:
+            # One that has looked for a later writer may still write one record, the next.
+            following = _slot(self._last_batch() + 1)
+            for records in (self._commits, self._epochs):
+                records.close(following, writer)
+
+    @property
+    def writer(self) -> Writer:
+        """The right to write, which :meth:`take_over` gives."""
+        if self._writer is None:
+            raise StoreError(f"{self._files.root} is open for reading only")
+        return self._writer
 
     # -- the run ---------------------------------------------------------------------------
 
@@ -133,8 +159,10 @@ class Epochs:
         """
         found = self._read("run.json")
         if found is None:
-            self._write("run.json", {"format": FORMAT, **facts})
-            return
+            body = {"format": FORMAT, **facts}
+            if self._files.create("run.json", to_bytes(body)):
+                return
+            found = self._read("run.json") or body
         if found.get("format") not in (MIGRATED, FORMAT):
             raise StoreError(
                 f"{self._files.root} was written in format {found.get('format')}, this version of "
@@ -158,12 +186,19 @@ class Epochs:
 
     def last_commit(self) -> Commit | None:
         """Return the commit of the last batch; None if there is no run yet."""
-        names = self._records(Folder.COMMITS)
-        return self.commit_of(_number(names[-1])) if names else None
+        last = self._last_batch()
+        return self.commit_of(last) if last >= INITIAL else None
+
+    def _last_batch(self) -> int:
+        """Return the last batch that has a commit; one before INITIAL if none has."""
+        for number in reversed(self._commits.numbers()):
+            if self._commits.read(number) is not None:
+                return _batch(number)
+        return INITIAL - 1
 
     def commit_of(self, batch: int) -> Commit | None:
         """Return the commit of a batch; None if there is none."""
-        found = self._read(_name(Folder.COMMITS, batch))
+        found = self._commits.read(_slot(batch))
         if found is None:
             return None
         stored = self._named(found)
@@ -181,7 +216,7 @@ class Epochs:
 
     def epoch_of(self, batch: int) -> Epoch | None:
         """Return the epoch of a batch; None if it has never begun."""
-        found = self._read(_name(Folder.EPOCHS, batch))
+        found = self._epochs.read(_slot(batch))
         if found is None:
             return None
         stored = self._named(found)
@@ -197,38 +232,70 @@ class Epochs:
             stored=stored,
         )
 
+    def begun(self) -> list[int]:
+        """Return the batches that have an epoch, in order."""
+        numbers = self._epochs.numbers()
+        return [_batch(n) for n in numbers if self._epochs.read(n) is not None]
+
     def begin(self, epoch: Epoch) -> Epoch:
-        """Make an epoch durable, before its batch runs; return it with where it is stored."""
+        """Make an epoch durable, before its batch runs; return the one that the batch has."""
         stored = self._stored(epoch.plan, epoch.manifest)
         moment = [epoch.previous_watermark, epoch.watermark]
         names = {"plan": stored.plan_name, "manifest": stored.manifest_name}
         times = {"time": epoch.clock, "moment": moment, "latest_time": epoch.latest_time}
-        record = {**times, **names}
-        self._write(_name(Folder.EPOCHS, epoch.batch), record)
-        return replace(epoch, stored=stored)
+        if self._epochs.create(_slot(epoch.batch), {**times, **names}, self.writer):
+            return replace(epoch, stored=stored)
+        return self.epoch_of(epoch.batch) or epoch
 
-    def commit(self, commit: Commit) -> None:
-        """Make a commit durable."""
+    def commit(self, commit: Commit) -> Commit:
+        """Make a commit durable; return the one that counts.
+
+        A batch that runs again after its commit has the one that it has: the same queries and
+        state, in other files.
+        """
         stored = self._stored(commit.plan, commit.manifest)
         names = {"plan": stored.plan_name, "manifest": stored.manifest_name}
         record = {"latest": commit.max_event_time, "watermark": commit.watermark, **names}
-        self._write(_name(Folder.COMMITS, commit.batch), record)
+        if self._commits.create(_slot(commit.batch), record, self.writer):
+            return commit
+        return self.commit_of(commit.batch) or commit
+
+    @contextmanager
+    def pinned(self) -> Iterator[Commit | None]:
+        """Give the last commit, whose files stay until this ends; from any thread."""
+        with self._cleaning:
+            commit = self.last_commit()
+            pin = object()
+            if commit is not None and commit.stored is not None:
+                self._pinned[pin] = commit.stored
+        try:
+            yield commit
+        finally:
+            with self._cleaning:
+                self._pinned.pop(pin, None)
 
     def collect_garbage(self) -> int:
         """Delete the files that no replayable batch needs; return their number.
 
         Only between batches: no record refers yet to the files of a running batch.
         """
-        commits, epochs = self._records(Folder.COMMITS), self._records(Folder.EPOCHS)
-        last = _number(commits[-1]) if commits else INITIAL
+        with self._cleaning:
+            return self._collect_garbage()
+
+    def _collect_garbage(self) -> int:
+        last = self._last_batch()
         # To run again, a batch needs its epoch and the commit of the batch before.
-        old = [name for name in epochs if _number(name) <= last - self._replayable]
-        old += [name for name in commits if _number(name) < last - self._replayable]
+        kept: list[dict[str, Any] | None] = []
+        old: list[str] = []
+        for records, oldest in (
+            (self._commits, last - self._replayable),
+            (self._epochs, last - self._replayable + 1),
+        ):
+            old += [name for name in records.names() if record_number(name) < _slot(oldest)]
+            kept += [records.read(n) for n in records.numbers() if n >= _slot(oldest)]
         needed: set[str] = set()
         manifests: set[str] = set()
-        for name in {*commits, *epochs} - set(old):
-            record = self._read(name) or {}
-            stored = self._named(record)
+        for stored in [*(self._named(r) for r in kept if r), *self._pinned.values()]:
             self._plan(stored)
             needed |= self._record_files.needed(stored.plan_name)
             needed |= self._record_files.needed(stored.manifest_name)
@@ -240,19 +307,16 @@ class Epochs:
         self._record_files.retain(needed)
         present = [name for folder in _COLLECTED for name in self._files.list(folder)]
         gone = old + [name for name in present if name not in needed]
-        self._files.delete(gone)
+        self.writer.delete(gone)
         return len(gone)
 
     # -- files -----------------------------------------------------------------------------
 
-    def _records(self, folder: str) -> list[str]:
-        """Return the names of epochs or commits in order, without other files in the folder."""
-        return [name for name in self._files.list(folder) if _RECORD.fullmatch(name)]
-
     def _stored(self, plan: Plan, manifest: Manifest) -> StoredEpoch:
         """Write plan and manifest unless they are the last written; return their names."""
-        names = self._record_files.write(plan), self._record_files.write(manifest)
-        return StoredEpoch(*names, manifest)
+        writer = self.writer.number
+        plan_name = self._record_files.write(plan, writer)
+        return StoredEpoch(plan_name, self._record_files.write(manifest, writer), manifest)
 
     def _named(self, record: dict[str, Any]) -> StoredEpoch:
         plan = _record_name(Folder.PLANS, record["plan"])
@@ -269,22 +333,15 @@ class Epochs:
         return read_json(self._files, name)
 
 
-_RECORD = re.compile(r"\w+/\d{12}\.json")
-
-
-def _numbered(folder: str, number: int) -> str:
-    return f"{folder}/{number:012d}.json"
-
-
 def _record_name(folder: str, name: str | int) -> str:
     # Of older checkpoints: a number.
-    return _numbered(folder, name) if isinstance(name, int) else name
+    return f"{folder}/{name:012d}.json" if isinstance(name, int) else name
 
 
-def _name(folder: str, batch: int) -> str:
-    # One more than the batch: the initial commit has number 0, and names sort as numbers.
-    return _numbered(folder, batch + 1)
+def _slot(batch: int) -> int:
+    """Return the number of a batch's records: that of the initial commit is 0."""
+    return batch - INITIAL
 
 
-def _number(name: str) -> int:
-    return int(name.rsplit("/", 1)[1].removesuffix(".json")) - 1
+def _batch(slot: int) -> int:
+    return slot + INITIAL

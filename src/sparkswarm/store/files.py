@@ -1,21 +1,24 @@
 """Files of a checkpoint on any filesystem: written as a whole, checked when read.
 
 Owns how bytes get to storage and back. A file is never changed after it is written; its name
-appears with the full content or not at all. Local files are memory-mapped in place. Files of other
-filesystems (those that pyarrow.fs supports: S3, GCS, HDFS, ...) are copied to a local cache when
-they are first mapped. Used by the driver and by tasks.
+appears with the full content or not at all, and ``create`` replaces none. Local files are
+memory-mapped in place. Files of other filesystems (those that pyarrow.fs supports: S3, GCS, HDFS,
+...) are copied to a local cache when they are first mapped. Used by the driver and by tasks.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shutil
 import tempfile
 import uuid
 import zlib
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
@@ -30,11 +33,16 @@ from sparkswarm.errors import StoreError
 from sparkswarm.store.private import private_folder
 
 Content: TypeAlias = "bytes | pa.Buffer"
+Creator: TypeAlias = Callable[[str, bytes], None]
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+"""What local filesystems without hard links say."""
 
 
 class Folder(StrEnum):
     """Folders of a checkpoint, as they are named on disk."""
 
+    WRITERS = "writers"
     PLANS = "plans"
     MANIFESTS = "manifests"
     EPOCHS = "epochs"
@@ -108,12 +116,16 @@ class Files:
     cache
         Folder for copies of remote files; by default one of this user in the system's temporary
         folder. Not used for local roots.
+    creator
+        Creates a file with a URI and a content unless there is one, for stores whose filesystem in
+        pyarrow cannot; without it a store is asked first. Stays in the driver.
     """
 
     root: str
     cache: str = field(
         default_factory=lambda: os.path.join(tempfile.gettempdir(), f"sparkswarm-{os.getuid()}")
     )
+    creator: Creator | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def _remote(self) -> tuple[fs.FileSystem, str] | None:
@@ -127,6 +139,10 @@ class Files:
                 "that pyarrow.fs supports"
             ) from error
         return system, path.rstrip("/")
+
+    @property
+    def _filesystem(self) -> tuple[fs.FileSystem, str]:
+        return self._remote or (fs.LocalFileSystem(), str(self.path("")))
 
     def __getstate__(self) -> dict[str, str]:
         return {"root": self.root, "cache": self.cache}
@@ -153,19 +169,42 @@ class Files:
             self._write_remote(*self._remote, name, data)
         return FileRef(name, rows, data.size, zlib.crc32(data))
 
+    def create(self, name: str, content: Content) -> bool:
+        """Write a whole file, durable, unless there is one; return whether it was written.
+
+        Of several processes that create a file at the same time, one succeeds.
+        """
+        data = pa.py_buffer(content)
+        if self._remote is None:
+            return self._create_local(self.path(name), data)
+        if self.creator is not None:
+            self.creator(f"{self.root.rstrip('/')}/{name}", data.to_pybytes())
+            # A store may say no to the repetition of a request that had succeeded.
+            return bool(self.read(name) == data.to_pybytes())
+        system, root = self._remote
+        if system.get_file_info(f"{root}/{name}").type != fs.FileType.NotFound:
+            return False
+        self._write_remote(system, root, name, data)
+        return True
+
+    def _create_local(self, path: Path, data: pa.Buffer) -> bool:
+        with _temporary(path, data, durable=True) as temporary:
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                if path.exists():
+                    return False
+                os.replace(temporary, path)
+        _sync_folder(path.parent)
+        return True
+
     def _write_local(self, path: Path, data: pa.Buffer, durable: bool) -> None:
-        _make_folder(path.parent)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
-            with open(temporary, "wb") as file:
-                file.write(data)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
+        with _temporary(path, data, durable) as temporary:
             os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
         if durable:
             _sync_folder(path.parent)
 
@@ -194,6 +233,34 @@ class Files:
                     system.delete_file(f"{root}/{name}")
                 self._cached(name).unlink(missing_ok=True)
 
+    def delete_folder(self, folder: str) -> None:
+        """Delete a folder with all that is in it; a missing one is ignored."""
+        if self._remote is None:
+            shutil.rmtree(self.path(folder), ignore_errors=True)
+        else:
+            system, root = self._remote
+            system.delete_dir_contents(f"{root}/{folder}", missing_dir_ok=True)
+            with suppress(FileNotFoundError):
+                system.delete_dir(f"{root}/{folder}")
+
+    def delete_unfinished(self, folder: str, seconds: float) -> int:
+        """Delete the files in a folder that a crash left half-written; return their number.
+
+        They are older than ``seconds``, by the clock of the store.
+        """
+        system, root = self._filesystem
+        selector = fs.FileSelector(f"{root}/{folder}", allow_not_found=True)
+        before = datetime.now(UTC) - timedelta(seconds=min(seconds, 1e9))
+        left = [
+            info.path
+            for info in system.get_file_info(selector)
+            if info.is_file and info.base_name.startswith(".") and info.mtime < before
+        ]
+        for path in left:
+            with suppress(FileNotFoundError):
+                system.delete_file(path)
+        return len(left)
+
     # -- reading ---------------------------------------------------------------------------
 
     def list(self, folder: str) -> Sequence[str]:
@@ -207,6 +274,14 @@ class Files:
             selector = fs.FileSelector(f"{root}/{folder}", allow_not_found=True)
             found = [info.base_name for info in system.get_file_info(selector) if info.is_file]
         return sorted(f"{folder}/{name}" for name in found if not name.startswith("."))
+
+    def folders(self, folder: str) -> Sequence[str]:
+        """Return the sorted names of the folders in a folder."""
+        system, root = self._filesystem
+        selector = fs.FileSelector(f"{root}/{folder}", allow_not_found=True)
+        infos = system.get_file_info(selector)
+        found = [info.base_name for info in infos if info.type == fs.FileType.Directory]
+        return sorted(f"{folder}/{name}" for name in found)
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None if it does not exist."""
@@ -268,6 +343,22 @@ class Files:
                 raise FileNotFoundError(ref.name)
             self._write_local(path, pa.py_buffer(content), durable=False)
         return path
+
+
+@contextmanager
+def _temporary(path: Path, data: pa.Buffer, durable: bool) -> Iterator[Path]:
+    """Write a file beside the one that it is to become, whose name nobody lists."""
+    _make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _make_folder(path: Path) -> None:

@@ -1,7 +1,7 @@
 """The quarantine: rejected rows and the reason for each.
 
-Owns the files of the quarantine and the reasons. Runs in tasks that check rows. The name of a
-task's file does not depend on the attempt, so a batch that runs again leaves the same rows, once.
+Owns the files of the quarantine and the reasons. Runs in tasks that check rows. A task that runs
+again replaces its file; a batch that runs again begins with an empty folder.
 """
 
 from __future__ import annotations
@@ -82,6 +82,12 @@ def _text(value: Any) -> str:
 def folder_of(batch: int) -> str:
     """Return the folder of a batch's rejected rows."""
     return f"{Folder.QUARANTINE}/batch_id={batch}"
+
+
+def batch_of(folder: str, otherwise: int) -> int:
+    """Return the batch of a folder of rejected rows; ``otherwise`` of other folders."""
+    found = re.fullmatch(r".*/batch_id=(-?\d+)", folder)
+    return int(found[1]) if found else otherwise
 
 
 def first_reason(

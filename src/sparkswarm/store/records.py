@@ -1,9 +1,9 @@
 """Records: plans and manifests as files, each in full or as what changed since another.
 
-Owns their names, their checksum and how they refer to each other. A name has the version and a
-checksum of the content, so it stands for one content for ever: tasks are given names, and read what
-they do not know yet. Written by the driver before and after a batch; read by the driver and by
-tasks, once for each process that needs them.
+Owns their names, their checksum and how they refer to each other. A name has the version, a
+checksum of the content and the number of the writer, so it stands for one content for ever: tasks
+are given names, and read what they do not know yet. Written by the driver before and after a batch;
+read by the driver and by tasks, once for each process that needs them.
 """
 
 from __future__ import annotations
@@ -58,8 +58,11 @@ class RecordFiles:
         self._known: dict[str, _Known] = {}
         self._last: dict[type[Record], str] = {}
 
-    def write(self, record: Record) -> str:
-        """Make a record durable, unless it is the last one written; return its name."""
+    def write(self, record: Record, writer: int) -> str:
+        """Make a record durable, unless it is the last one written; return its name.
+
+        The name has the writer's number: no writer deletes what another has written since.
+        """
         kind, folder = type(record), Folder.PLANS
         if isinstance(record, Manifest):
             folder = Folder.MANIFESTS
@@ -80,7 +83,7 @@ class RecordFiles:
         ):
             known, body = _Known(record), record.to_json()
         content = to_bytes(body)
-        name = f"{folder}/{record.version:012d}-{zlib.crc32(content):08x}.json"
+        name = f"{folder}/{record.version:012d}-{zlib.crc32(content):08x}-{writer}.json"
         self._files.write(name, content)
         self._known[name] = known
         self._last[kind] = name

@@ -41,6 +41,7 @@ def test_a_task_is_given_names_and_finds_plan_and_manifest(
     monkeypatch.setattr(records, "DIFFERENCES_FROM", differences_from)
     tasks = Tasks(tmp_path)
     epochs, worker = Epochs(tasks.input.files, 3), Worker(tasks)
+    epochs.take_over()
     for batch in range(5):
         if batch % 2:
             move(tasks)

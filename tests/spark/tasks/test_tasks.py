@@ -518,3 +518,13 @@ def test_many_matches_come_in_lots_of_bounded_size(tmp_path: Path, monkeypatch) 
     assert len(batches) == 20
     assert all(len(batch.column(1).flatten()) <= 500 for batch in batches)
     assert sum(batch.num_rows for batch in batches) == 20
+
+
+def test_reserving_ids_leaves_a_worker_its_index(tmp_path: Path) -> None:
+    tasks = Tasks(tmp_path)
+    before = BatchContext(tasks.input)
+    _, plan = tasks.plan.reserve(100)
+    tasks.use_plan(plan)
+    after = BatchContext(tasks.input, before)
+    assert after.plan.next_id == before.plan.next_id + 100
+    assert after.index is before.index

@@ -23,13 +23,14 @@ from sparkswarm.apps.application import Application, Pairs
 from sparkswarm.apps.subscriptions.keywords import (
     Vocabulary,
     build_vocabulary,
+    check_keywords,
     find_keywords,
     is_string,
     lists_of,
     normalize,
     strings_of,
 )
-from sparkswarm.apps.subscriptions.literals import LiteralRanks
+from sparkswarm.apps.subscriptions.literals import LiteralRanks, check_kind
 from sparkswarm.apps.subscriptions.predicates import (
     COLUMN,
     ELSE,
@@ -141,6 +142,15 @@ class Subscriptions(Application):
         self._max_length = max_condition_length
         wanted = dict.fromkeys([*columns, *([] if keywords is None else [keywords])])
         self.point_columns = tuple(name for name in wanted if name not in PLAIN_NAMES.values())
+
+    def bind(self, points: pa.Schema) -> Subscriptions:
+        """Check that the columns can be of their kinds."""
+        for name, kind in self._columns.items():
+            if name in points.names:
+                check_kind(name, kind, points.field(name).type)
+        if self._keywords is not None and self._keywords in points.names:
+            check_keywords(self._keywords, points.field(self._keywords).type)
+        return self
 
     def reject(self, queries: pa.Table) -> Sequence[str | None]:
         """Reject conditions that cannot be parsed, and keywords that cannot be found."""

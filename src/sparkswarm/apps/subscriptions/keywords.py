@@ -103,6 +103,15 @@ def build_vocabulary(keywords: pa.LargeStringArray) -> Vocabulary:
     return Vocabulary(slots, starts, data)
 
 
+def check_keywords(name: str, found: pa.DataType) -> None:
+    """Raise InputError if a column of a type cannot have keywords."""
+    if not is_string(found) and not is_list_of_strings(found):
+        raise InputError(
+            f"column {name} of the points has the keywords, but it is {found}: it must be "
+            f"a string or a list of strings"
+        )
+
+
 def find_keywords(
     column: pa.ChunkedArray, name: str, vocabulary: Vocabulary
 ) -> tuple[LongArray, IntArray]:
@@ -111,13 +120,9 @@ def find_keywords(
     Return where the numbers of each row start and the last ones end, and the numbers, each as often
     as its keyword occurs. The ``name`` of the column is for errors.
     """
+    check_keywords(name, column.type)
     if is_string(column.type):
         return _find_keywords(normalize(strings_of(column)), _letters, vocabulary)
-    if not is_list_of_strings(column.type):
-        raise InputError(
-            f"column {name} of the points has the keywords, but it is {column.type}: it must be "
-            f"a string or a list of strings"
-        )
     lengths, keywords = lists_of(column, name)
     starts, numbers = _find_keywords(normalize(keywords), _all_characters, vocabulary)
     return starts[np.append(0, np.cumsum(lengths))], numbers

@@ -99,6 +99,14 @@ class LiteralRanks:
         return odd
 
 
+def check_kind(name: str, kind: str, found: pa.DataType) -> None:
+    """Raise InputError if a column of a type cannot be one of a kind of ``KINDS``."""
+    if kind != "text":
+        _numbers(pa.chunked_array([], type=found), kind, name)
+    elif not is_string(found):
+        raise _wrong_type(name, kind, found)
+
+
 def _wrong_type(name: str, kind: str, found: pa.DataType) -> InputError:
     return InputError(
         f"column {name} of the points is declared as {kind}, but it is {found}; cast it first"

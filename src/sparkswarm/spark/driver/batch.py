@@ -30,6 +30,7 @@ from sparkswarm.observe.progress import Counts, Loan, Progress
 from sparkswarm.policies import TaskWork
 from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.plan import Plan
+from sparkswarm.spark.driver.fixed_order import in_fixed_order
 from sparkswarm.spark.driver.layout import StreamLayout, packed_rows
 from sparkswarm.spark.driver.operations import read_operations
 from sparkswarm.spark.session import temporary_settings
@@ -146,6 +147,7 @@ class Stages:
 
     def route(self, rows: DataFrame, targets: int) -> DataFrame:
         """Return the batch packed, what has the same target together."""
+        rows = in_fixed_order(rows)
         return self.map(rows, route_task, PACKED_DDL).repartitionById(targets, F.col("target"))
 
     def load(self, queries: DataFrame) -> None:

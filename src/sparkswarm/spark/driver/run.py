@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sparkswarm.apps.events.objects import BUCKETS
 from sparkswarm.config import SwarmConfig
-from sparkswarm.errors import InputError, SparkswarmError, StoreError
+from sparkswarm.errors import InputError, SparkswarmError, StoreError, TakenOverError
 from sparkswarm.observe.describe import describe
 from sparkswarm.observe.progress import Observer, Progress, Totals
 from sparkswarm.policies import (
@@ -48,17 +48,20 @@ from sparkswarm.spark.driver.batch import (
     progress_of,
     run_batch,
 )
+from sparkswarm.spark.driver.cleaning import clean_after, clean_at_start
+from sparkswarm.spark.driver.kept_columns import check_kept_columns
 from sparkswarm.spark.driver.layout import StreamLayout
 from sparkswarm.spark.driver.rebalance import rebalance
 from sparkswarm.spark.driver.selection import select_operations
 from sparkswarm.spark.driver.task_times import TaskTimes
+from sparkswarm.spark.failures import cause_of
 from sparkswarm.spark.session import executor_hosts
 from sparkswarm.spark.sinks import FileSink, Sink, Sinks
 from sparkswarm.spark.task_input import ResultFiles, TaskInput
 from sparkswarm.spark.task_output import OutputKind, TaskOutput
 from sparkswarm.store.blocks import MAX_TIME, MIN_TIME
 from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
-from sparkswarm.store.files import FileRef, Files, Folder, batch_prefix, local_path
+from sparkswarm.store.files import FileRef, Files, local_path
 from sparkswarm.store.kept import check_kept_bytes
 from sparkswarm.store.manifest import Manifest
 from sparkswarm.store.quarantine import SPARK_SCHEMA, folder_of
@@ -68,14 +71,14 @@ logger = logging.getLogger(__name__)
 ID_TYPE = "query_ids"
 """The fact about a run that says which type ids of queries have; None for whole numbers."""
 
-GARBAGE_EVERY = 5
-"""Batches between two collections of garbage."""
-
 PRICE_REPORTS = 200.0
 """Number of tasks after which the weight of one in the learnt prices has decayed."""
 
 LOOK_UP_HOSTS_EVERY = 20
 """Batches between two looks at the hosts of Spark's executors."""
+
+INTERRUPT_MS = 60_000
+"""Longest time that Spark takes to stop the thread of a query, in milliseconds."""
 
 REMEMBERED_DECISIONS = 10_000
 """Number of decisions kept in memory."""
@@ -98,6 +101,8 @@ class RunLoop:
         Sums over the batches of this start.
     observers
         Called after every batch.
+    failure
+        Why a batch failed, in one line; empty while none has.
     batch_lock, stop_requested
         The lock is held while a batch runs; under it, a stop is requested.
     """
@@ -138,6 +143,7 @@ class RunLoop:
         self.decisions: deque[Decision] = deque(maxlen=REMEMBERED_DECISIONS)
         self._new_decisions: list[Decision] = []
         self.observers: list[Observer] = []
+        self.failure = ""
         self.batch_lock = threading.Lock()
         self.stop_requested = False
         self._requests = threading.Lock()
@@ -182,48 +188,79 @@ class RunLoop:
     def open(
         self, preload: DataFrame | None, columns: QueryColumns, quarantine: Sink | None
     ) -> None:
-        """Make the run's first commit if there is none, with the queries to preload."""
-        self.epochs.collect_garbage()
-        self.files.delete(self.files.list(Folder.SOFT))
-        if self.epochs.last_commit() is None:
-            if preload is None:
-                self.epochs.commit(self.initial_commit())
-            elif preload.isStreaming:
-                raise InputError("preload is a stream; give it as queries, or read it statically")
-            else:
-                operations = select_operations(preload, columns, True, self.layout.queries)
-                self.on_batch(operations, INITIAL, None, quarantine)
+        """Take the checkpoint over; make its first commit if there is none, with the preload."""
+        self.epochs.take_over()
+        clean_at_start(self.epochs, self.files, self.config)
+        last = self.epochs.last_commit()
+        if last is not None:
+            check_kept_columns(self.layout, last.manifest, self.files)
+        elif preload is None:
+            self.epochs.commit(self.initial_commit())
+        elif preload.isStreaming:
+            raise InputError("preload is a stream; give it as queries, or read it statically")
+        else:
+            operations = select_operations(preload, columns, True, self.layout.queries)
+            self.on_batch(operations, INITIAL, None, quarantine)
 
     def on_batch(
         self, rows: DataFrame, number: int, sinks: Sinks | None, quarantine: Sink | None
     ) -> None:
         """Run one batch to its commit; without sinks the rows are queries of a bulk load."""
         with self.batch_lock:
-            if self.stop_requested:
-                # To return would let Spark count a batch that never ran.
-                raise StoppedError(f"stopped before batch {number}, with which the run will go on")
-            timer = StageTimer()
-            epoch, previous = self.next_epoch(number)
-            direct = self._matches_directly(sinks)
-            task_input = self._task_input(epoch, previous, sinks, direct)
-            task_input = self._with_result_files(task_input, sinks)
-            self.files.delete(self.files.list(folder_of(number)))
-            timer.mark("plan")
-            given = task_input, self.collector, self._context
-            if sinks is None:
-                task_input = load_queries(rows, *given)
-                timer.mark("operations")
-            else:
-                task_input = run_batch(rows, *given, self.layout, sinks, timer, direct=direct)
-            outputs = self.collector.take(number)
-            work = self._observe(outputs)
-            self._publish_results(task_input, outputs, sinks)
-            manifest = self._commit(task_input, outputs, previous)
-            timer.mark("commit")
-            if sinks is not None:
-                self._rebalance(task_input, timer)
-            progress = progress_of(task_input, outputs, timer.seconds, manifest, work, self._prices)
-            self._finish(replace(progress, lag_s=self._lag()), quarantine)
+            if not self.stop_requested:
+                self._run_or_fail(rows, number, sinks, quarantine)
+                return
+        self._wait_for_interrupt()
+        # To return would let Spark count a batch that never ran.
+        raise StoppedError(f"stopped before batch {number}, with which the run will go on")
+
+    def _run_or_fail(
+        self, rows: DataFrame, number: int, sinks: Sinks | None, quarantine: Sink | None
+    ) -> None:
+        """Run one batch; note why where it fails."""
+        try:
+            self._run_batch(rows, number, sinks, quarantine)
+        except Exception as error:
+            self.failure = f"batch {number} failed: {cause_of(error)}"
+            try:
+                # Another driver deletes what has no commit: then that is the reason.
+                self.epochs.writer.check()
+            except TakenOverError as taken_over:
+                self.failure = str(taken_over)
+                raise
+            raise
+
+    def _wait_for_interrupt(self) -> None:
+        """Wait until Spark stops this thread, so that the run ends as stopped, not as failed."""
+        jvm: Any = self.spark._jvm
+        jvm.java.lang.Thread.sleep(INTERRUPT_MS)
+
+    def _run_batch(
+        self, rows: DataFrame, number: int, sinks: Sinks | None, quarantine: Sink | None
+    ) -> None:
+        timer = StageTimer()
+        self.epochs.writer.check()
+        epoch, previous = self.next_epoch(number)
+        direct = self._matches_directly(sinks)
+        task_input = self._task_input(epoch, previous, sinks, direct)
+        task_input = self._with_result_files(task_input, sinks)
+        self.epochs.writer.delete(self.files.list(folder_of(number)))
+        timer.mark("plan")
+        given = task_input, self.collector, self._context
+        if sinks is None:
+            task_input = load_queries(rows, *given)
+            timer.mark("operations")
+        else:
+            task_input = run_batch(rows, *given, self.layout, sinks, timer, direct=direct)
+        outputs = self.collector.take(number)
+        work = self._observe(outputs)
+        self._publish_results(task_input, outputs, sinks)
+        manifest = self._commit(task_input, outputs, previous)
+        timer.mark("commit")
+        if sinks is not None:
+            self._rebalance(task_input, timer)
+        progress = progress_of(task_input, outputs, timer.seconds, manifest, work, self._prices)
+        self._finish(replace(progress, lag_s=self._lag()), quarantine)
 
     def next_epoch(self, number: int) -> tuple[Epoch, Commit]:
         """Return what fixes a batch, durable, and the commit before it."""
@@ -357,6 +394,7 @@ class RunLoop:
         sink, to = sinks.results if sinks else None, task_input.result_files
         if to is not None and isinstance(sink, FileSink):
             files = [name for output in outputs for name in output.result_files]
+            self.epochs.writer.check()
             sink.publish(Path(to.folder), task_input.epoch.batch, files, self.layout.file_schema)
 
     def _observe(self, outputs: Sequence[TaskOutput]) -> list[TaskWork]:
@@ -426,15 +464,16 @@ class RunLoop:
         latest = max([previous.max_event_time, *(output.max_event_time for output in outputs)])
         manifest = manifest_after(task_input, outputs, latest)
         check_kept_bytes(manifest, self.config.max_kept_bytes, epoch.batch)
-        self._last = Commit(
-            batch=epoch.batch,
-            plan=epoch.plan,
-            manifest=manifest,
-            max_event_time=latest,
-            watermark=epoch.watermark,
+        self._last = self.epochs.commit(
+            Commit(
+                batch=epoch.batch,
+                plan=epoch.plan,
+                manifest=manifest,
+                max_event_time=latest,
+                watermark=epoch.watermark,
+            )
         )
-        self.epochs.commit(self._last)
-        return manifest
+        return self._last.manifest
 
     def _decided(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
@@ -458,14 +497,9 @@ class RunLoop:
         self.totals.add(progress)
         self._committed_plan = self.batch_plan
         self._notify_observers(progress)
-        if number % GARBAGE_EVERY == 0:
-            self.epochs.collect_garbage()
-            # The next batch needs what this one left.
-            this = batch_prefix(Folder.SOFT, number)
-            kept = {ref.name for ref in self._query_changes}
-            kept |= self._controller.soft_files if self._controller else frozenset()
-            soft = self.files.list(Folder.SOFT)
-            self.files.delete(name for name in soft if name < this and name not in kept)
+        soft = {ref.name for ref in self._query_changes}
+        soft |= self._controller.soft_files if self._controller else frozenset()
+        clean_after(number, self.epochs, self.files, self.config, soft)
         logger.info(
             "batch %d: %d points, %d results in %.3f s, balance %.2f",
             *(number, progress.points, progress.matches, progress.seconds, progress.balance),

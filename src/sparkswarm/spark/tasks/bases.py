@@ -35,7 +35,6 @@ from sparkswarm.store.deltas import settle_operations
 from sparkswarm.store.files import FileRef, Folder
 from sparkswarm.store.manifest import Manifest, SegmentRef, StateRef
 from sparkswarm.store.names import number_names
-from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import (
     DETAILS,
     EDGES,
@@ -58,7 +57,7 @@ ROW = "row"
 
 def check_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Check the queries of an input partition; pack them by id."""
-    quarantine = Quarantine(ctx.input.files, ctx.epoch.batch, f"check-{ctx.task}")
+    quarantine = ctx.quarantine(f"check-{ctx.task}")
     first = ctx.task << 40
     for batch in batches:
         if batch.num_rows:

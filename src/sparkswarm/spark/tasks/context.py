@@ -38,6 +38,7 @@ from sparkswarm.store.files import FileRef, Files, batch_prefix
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
 from sparkswarm.store.manifest import BlockRef, ObjectsRef, StateRef
 from sparkswarm.store.prices import PriceRaster
+from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import Queries
 from sparkswarm.store.records import RecordFiles
 from sparkswarm.store.segments import Base, Segment
@@ -160,6 +161,11 @@ class BatchContext:
         """Return a name that no other attempt at this batch uses; it begins with the batch."""
         prefix = batch_prefix(folder, self.epoch.batch)
         return f"{prefix}-{name}-{self.input.attempt}-{self.attempt}.arrow"
+
+    def quarantine(self, name: str) -> Quarantine:
+        """Return the quarantine of a task, by a name that the task has at each attempt."""
+        files, batch = self.input.files, self.epoch.batch
+        return Quarantine(files, batch, f"{name}-{self.input.attempt}")
 
     # -- queries ---------------------------------------------------------------------------
 

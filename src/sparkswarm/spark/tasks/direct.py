@@ -22,7 +22,6 @@ from sparkswarm.spark.tasks.points import coordinates, input_points, rejected_po
 from sparkswarm.spark.tasks.results import ResultOutput
 from sparkswarm.spark.tasks.tally import TaskTally
 from sparkswarm.store.blocks import MIN_TIME
-from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import TIME
 
 if TYPE_CHECKING:
@@ -45,8 +44,7 @@ class DirectWork:
     def __init__(self, ctx: BatchContext, input_partition: int) -> None:
         self._ctx = ctx
         self._number = input_partition
-        name = f"match-{input_partition}"
-        self._quarantine = Quarantine(ctx.input.files, ctx.epoch.batch, name)
+        self._quarantine = ctx.quarantine(f"match-{input_partition}")
         self._matcher = Matcher(ctx)
         self._tally = TaskTally(ctx)
         self._results = ResultOutput(ctx, str(input_partition))

@@ -242,7 +242,7 @@ class AppliedOperations(NamedTuple):
 
 def apply_operations(ctx: BatchContext, rows: pa.Table) -> AppliedOperations:
     """Check the operations of a batch and store them; the input returned has their manifest."""
-    quarantine = Quarantine(ctx.input.files, ctx.epoch.batch, "operations")
+    quarantine = ctx.quarantine("operations")
     checked = check_operations(ctx, rows, quarantine)
     quarantine.write()
     task_input, counts = ctx.input, checked.counts

@@ -42,7 +42,7 @@ batch, which must stay below two gigabytes whatever the size of the micro-batch.
 
 def route_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Check the rows of an input partition and pack them for those who serve them."""
-    quarantine = Quarantine(ctx.input.files, ctx.epoch.batch, f"route-{ctx.task}")
+    quarantine = ctx.quarantine(f"route-{ctx.task}")
     counts = Counts()
     prices = ctx.input.lending
     lender = Lender(ctx, prices) if prices is not None else None
