@@ -37,6 +37,7 @@ class Checkpoint:
         self.folder = folder
         self.tasks = Tasks(folder / "swarm", id_type=pa.string(), config=config)
         self.epochs = Epochs(self.tasks.input.files, 10)
+        self.epochs.take_over()
         self.epochs.check_run({})
         self.batch = INITIAL
 
