@@ -25,6 +25,8 @@ from sparkswarm.config import SwarmConfig
 from sparkswarm.geometry import Bounds, Grid
 from sparkswarm.index import build
 from sparkswarm.index.match import match
+from sparkswarm.policies.lending_prices import SIDE, Blocks
+from sparkswarm.protocol.lending import lend
 from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.spark.tasks.lots import interleave, take_values
 from sparkswarm.spark.tasks.packing import group_rows
@@ -71,7 +73,7 @@ def in_background() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def compile_matching() -> None:
-    """Build indexes of queries and match points."""
+    """Build indexes of queries, match points, and lend them."""
     x, y = _places()
     ids, boxes = np.arange(POINTS), _boxes(x, y)
     queries, grid = Queries(ids, boxes, np.zeros(POINTS, np.int64)), Grid(CONTIGUOUS_US, 1, 1)
@@ -81,6 +83,9 @@ def compile_matching() -> None:
     out = np.empty(len(found.positions), np.int64)
     take_values(base.index.ids, found.positions, out)
     interleave(out, found.counts.reshape(1, -1))
+    cell = np.zeros(POINTS, np.int32)
+    lend(np.ones(POINTS), cell, cell, 2)
+    Blocks.of(grid).add(np.zeros(SIDE * SIDE), cell, cell, np.ones(POINTS))
 
 
 def compile_routing() -> None:
