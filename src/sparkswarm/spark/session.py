@@ -98,6 +98,24 @@ SPARK_SETTINGS = (PYTHON, *PROPERTIES)
 """All settings of Spark that sparkswarm needs."""
 
 
+HARDENED: Mapping[str, str] = {
+    # Only processes that know the secret of the application connect; what they say is encrypted.
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.authEngineVersion": "2",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    # Shuffle and spill files on local disks.
+    "spark.io.encryption.enabled": "true",
+    "spark.io.encryption.keySizeBits": "256",
+    # The user interface has no passwords. Who enables it gives a filter, and then only the user who
+    # started the application sees it.
+    "spark.ui.enabled": "false",
+    "spark.ui.killEnabled": "false",
+    "spark.acls.enable": "true",
+}
+"""Settings of Spark for a network with others in it: see ``hardened`` of :func:`session`."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """A setting of a session with another value than sparkswarm needs."""
@@ -118,6 +136,7 @@ def session(
     app_name: str = "sparkswarm",
     master: str | None = None,
     config: Mapping[str, str | int | float | bool] | None = None,
+    hardened: bool = False,
 ) -> SparkSession:
     """Return the running Spark session, or a new one with the settings that sparkswarm needs.
 
@@ -136,11 +155,17 @@ def session(
         default, which is ``local[*]``.
     config
         Settings of Spark.
+    hardened
+        Whether processes of Spark authenticate each other, encrypt what they send and what they
+        write to local disks, and serve no user interface. A standalone cluster needs its
+        ``spark.authenticate.secret`` for that; otherwise Spark makes one. What `config` sets
+        otherwise stays so.
 
     Raises
     ------
     ConfigError
-        If this would be a Spark Connect session; sparkswarm needs a classic one.
+        If this would be a Spark Connect session; sparkswarm needs a classic one. If a hardened
+        session is wanted and the one that runs, or ``spark-defaults.conf``, says otherwise.
     """
     options = {name: _text(value) for name, value in (config or {}).items()}
     remote = os.environ.get("SPARK_REMOTE") or options.get("spark.remote")
@@ -150,13 +175,29 @@ def session(
         if master is not None:
             options.setdefault("spark.master", master)
         options.setdefault("spark.app.name", app_name)
-        conf = _completed(options)
+        conf = _completed({**HARDENED, **options} if hardened else options)
         spark = SparkSession.builder.config(conf=conf).getOrCreate()
     else:
         spark = SparkSession.builder.config(map=dict(options)).getOrCreate()
+    if hardened:
+        _check_hardened(spark, options)
     findings = _findings(spark)
     _warn_once(spark, [f for f in findings if options.get(_property_of(f.setting)) != f.found])
     return spark
+
+
+def _check_hardened(spark: SparkSession, options: Mapping[str, str]) -> None:
+    conf = spark.sparkContext.getConf()
+    weak = [
+        f"{name} is {conf.get(name)}, should be {wanted}"
+        for name, wanted in HARDENED.items()
+        if name not in options and conf.get(name) != wanted
+    ]
+    if weak:
+        raise ConfigError(
+            f"the running Spark session is not hardened: {'; '.join(weak)}. Stop it first, so that "
+            "session(hardened=True) makes a new one"
+        )
 
 
 def check_session(spark: SparkSession) -> list[Finding]:
