@@ -16,7 +16,7 @@ unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup test test-long test-kafka lint format typecheck bench demo docs pictures lock clean
+.PHONY: help setup test test-long test-kafka lint format typecheck bench chaos demo docs pictures lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ typecheck: setup ## Check the types
 bench: setup ## Run the benchmarks: the protocol's overhead, then the balance it reaches
 	@$(BIN)/sparkswarm bench overhead
 	@$(BIN)/sparkswarm bench balance
+
+chaos: setup ## Break real Spark in every way of docs/reliability.md (CHAOS_ARGS="--minutes 10")
+	@$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 demo: setup ## Run the demo (DEMO_ARGS=...)
 	@$(BIN)/python -c "from sparkswarm.demo.warm_up import main; main()"

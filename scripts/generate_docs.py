@@ -7,6 +7,7 @@ replaced by the block of that name. A test compares the pages with what this scr
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -169,11 +170,33 @@ def layers() -> str:
     return f"```text\n{text}\n```"
 
 
+def reliability() -> str:
+    """Return the last table of ``make chaos``, and the command, machine and date of it."""
+    found = json.loads((DOCS / "reliability.json").read_text(encoding="utf-8"))
+    names = ("tried", "lost", "duplicated", "wrong")
+    lines = [
+        "| row | tried, of | lost | twice | wrong | recovered | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        tried, *counts = (f"{row[name]:,}" for name in names)
+        recovered = "" if row["recovered_s"] is None else f"{row['recovered_s']} s"
+        verdict = "ok" if row["ok"] else "**open**"
+        cells = [row["name"], f"{tried}, {row['whole']:,}", *counts, recovered, verdict]
+        lines.append(f"| {' | '.join(cells)} |")
+    where = (
+        f'*Rows of `make chaos CHAOS_ARGS="--minutes {found["minutes"]:g}"`, {found["remark"]}: '
+        f"{found['cores']} cores, {found['memory_gb']} GB, {found['date']}.*"
+    )
+    return "\n".join([*lines, "", where])
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "settings": settings_table,
     "session": spark_settings_table,
     "commands": commands,
     "metrics": metrics_table,
+    "reliability": reliability,
     "run-keys": keys_tables,
     "modules": modules,
     "layers": layers,

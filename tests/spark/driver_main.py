@@ -13,7 +13,8 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,12 @@ BEFORE_EPOCH = "before the epoch is written"
 AFTER_EPOCH = "after the epoch is written"
 AFTER_OPERATIONS = "after the operations are stored"
 IN_EXECUTE = "while results are computed"
+AFTER_SINK = "after the sink"
 BEFORE_COMMIT = "after the sink, before our commit"
 AFTER_COMMIT = "after our commit, before Spark's"
+IN_MIGRATION = "after a new plan, before its manifest"
+IN_COMPACTION = "after queries were compacted, before the manifest names the files"
+IN_CLEANING = "while files are deleted"
 WORKERS = "the Python workers, while results are computed"
 
 EVENTS = ("12 seconds", "25 seconds", True)
@@ -50,7 +55,14 @@ class Orders:
     executors, resize
         How many executors there are at first, and then, batch by batch.
     kill, batch, marker
-        What dies, in which batch, and the file that says that it has died already.
+        What dies, in which batch, and the file that says that it has died already. Compactions
+        and deletions are not of every batch: then it dies at the first from this batch on.
+    slow
+        Seconds that one task of each batch takes longer, at its first attempt.
+    window
+        How long points are kept, such as ``60 seconds``.
+    spark, hardened
+        More settings of Spark, and whether its session is hardened.
     application
         A file of Python with a function ``application``, which is sent to the workers.
     events
@@ -70,6 +82,10 @@ class Orders:
     kill: str = ""
     batch: int = -2
     marker: str = ""
+    slow: float = 0.0
+    window: str = ""
+    spark: dict[str, str] = field(default_factory=dict)
+    hardened: bool = False
     application: str = ""
     events: str = ""
 
@@ -105,7 +121,9 @@ def main(orders: Orders) -> None:
             "spark.network.timeout": "600s",
             "spark.sql.shuffle.partitions": 2,
             "spark.sql.session.timeZone": "UTC",
+            **orders.spark,
         },
+        hardened=orders.hardened,
     )
     folders = world.Folders(Path(orders.world), orders.files)
     death = Death(orders)
@@ -113,7 +131,8 @@ def main(orders: Orders) -> None:
     parquet = sparkswarm.ParquetSink(orders.out)
 
     def sink(results: Any, batch: int) -> None:
-        parquet(death.among(results, batch), batch)
+        parquet(death.among(slowed(results, orders.slow), batch), batch)
+        death.comes(AFTER_SINK, batch)
 
     restless = world.Restless(sink, seed=len(orders.kill), executors=tuple(orders.resize))
     preload = folders.read_preload(spark) if any(folders.preload.iterdir()) else None
@@ -125,6 +144,7 @@ def main(orders: Orders) -> None:
         spark,
         world.config(executors=orders.executors, shared_host=orders.shared_host),
         application,
+        sparkswarm.Sliding(orders.window) if orders.window else None,
         events=sparkswarm.Events(*EVENTS) if orders.events else None,
     )
     events = sparkswarm.ParquetSink(orders.events) if orders.events else None
@@ -154,6 +174,12 @@ class Death:
     def __init__(self, orders: Orders) -> None:
         self.kill, self.batch, self.marker = orders.kill, orders.batch, orders.marker
         self.driver = os.getpid()
+        self.under_way = -2
+
+    def comes_from(self, place: str) -> None:
+        """Kill this process if this is the place, in the batch that is told or later."""
+        if self.under_way >= self.batch:
+            self.comes(place, self.batch)
 
     def comes(self, place: str, batch: int) -> None:
         """Kill this process if this is the place, unless that has happened."""
@@ -163,15 +189,21 @@ class Death:
 
     def lay_in_wait(self) -> None:
         """Wrap what the engine does on the driver."""
-        from sparkswarm.spark.driver import batch
+        from sparkswarm.protocol.plan import Plan
+        from sparkswarm.spark.driver import batch, run
         from sparkswarm.store import deltas
         from sparkswarm.store.epochs import Epochs
+        from sparkswarm.store.files import Files
+        from sparkswarm.store.records import RecordFiles
 
         begin, commit, apply = Epochs.begin, Epochs.commit, batch.store_operations
-        # Queries are compacted now and then.
+        write, delete, compact = RecordFiles.write, Files.delete, batch.Stages.compact
+        # Queries are compacted now and then, and files deleted.
         deltas.COMPACT_LEAST = 60
+        run.GARBAGE_EVERY = 2
 
         def begun(epochs: Epochs, epoch: Any) -> Any:
+            self.under_way = epoch.batch
             self.comes(BEFORE_EPOCH, epoch.batch)
             stored = begin(epochs, epoch)
             self.comes(AFTER_EPOCH, epoch.batch)
@@ -188,7 +220,26 @@ class Death:
             self.comes(AFTER_OPERATIONS, after.epoch.batch)
             return after, snapshots
 
+        def written(records: RecordFiles, record: Any, *more: Any) -> str:
+            name = write(records, record, *more)
+            if isinstance(record, Plan):
+                self.comes(IN_MIGRATION, self.under_way)
+            return name
+
+        def deleted(files: Files, names: Any) -> None:
+            gone = list(names)
+            if len(gone) > 1 and self.kill == IN_CLEANING:
+                delete(files, gone[: len(gone) // 2])
+                self.comes_from(IN_CLEANING)
+            delete(files, gone)
+
+        def compacted(stages: Any, spark: Any) -> None:
+            compact(stages, spark)
+            self.comes_from(IN_COMPACTION)
+
         Epochs.begin, Epochs.commit = begun, committed  # type: ignore[method-assign]
+        RecordFiles.write, Files.delete = written, deleted  # type: ignore[method-assign]
+        batch.Stages.compact = compacted  # type: ignore[method-assign]
         batch.store_operations = applied
 
     def among(self, results: Any, batch: int) -> Any:
@@ -214,6 +265,22 @@ class Death:
                         os.kill(pid, signal.SIGKILL)
 
         return results.mapInArrow(task, results.schema)
+
+
+def slowed(results: Any, seconds: float) -> Any:
+    """Return the results with one task among them that is slow, at its first attempt."""
+    if not seconds:
+        return results
+
+    def task(batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context.partitionId() == 0 and context.attemptNumber() == 0:
+            time.sleep(seconds)
+        yield from batches
+
+    return results.mapInArrow(task, results.schema)
 
 
 if __name__ == "__main__":

@@ -1,107 +1,24 @@
 """On a real cluster, with executors in other processes, nothing is different."""
 
 import json
-import os
-import re
-import subprocess
-import sys
 from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
 
-import pyspark
 import pytest
 
+from ..support.cluster import standalone_cluster
+from ..support.processes import kill_group
 from .driver_main import WORKERS, Orders
-from .world import difference, expected, kill_group, last_json, make_world, matches_in
+from .world import difference, expected, last_json, make_world, matches_in
 
 PATIENCE = 300
 """Seconds that anything may take."""
-
-BIN = Path(pyspark.__file__).parent / "bin"
-DEPLOY = "org.apache.spark.deploy"
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A master and its workers, processes of this machine."""
-
-    master: str
-    folder: Path
-
-
-class Daemon:
-    """A process of Spark's own cluster manager, in the foreground of a session of its own."""
-
-    def __init__(self, folder, name, *command):
-        self.log = folder / f"{name}.log"
-        self.file = open(self.log, "wb")  # noqa: SIM115 (closed by close)
-        self.process = subprocess.Popen(
-            [str(BIN / "spark-class"), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={
-                **os.environ,
-                "SPARK_LOCAL_IP": "127.0.0.1",
-                "PYSPARK_PYTHON": sys.executable,
-                "SPARK_WORKER_DIR": str(folder / name),
-                "SPARK_DAEMON_MEMORY": "256m",
-            },
-        )
-
-    def await_line(self, pattern):
-        """Read what it says until something matches, and return the match."""
-        for line in self.process.stdout:
-            self.file.write(line)
-            found = re.search(pattern, line.decode(errors="replace"))
-            if found:
-                return found
-        self.close()
-        raise RuntimeError(f"no {pattern!r} in what {self.log} says:\n{self.log.read_text()}")
-
-    def keep_reading(self):
-        """Let go of its output, which would stop it when the pipe is full."""
-        subprocess.Popen(
-            ["cat"], stdin=self.process.stdout, stdout=self.file, start_new_session=True
-        )
-        self.process.stdout.close()
-
-    def close(self):
-        """Kill it and all that it started."""
-        kill_group(self.process)
-        self.file.close()
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Two workers with one core each."""
-    folder = tmp_path_factory.mktemp("cluster")
-    daemons = []
-    try:
-        master = Daemon(
-            folder, "master", f"{DEPLOY}.master.Master",
-            "--host", "127.0.0.1", "--port", "0", "--webui-port", "0",
-        )  # fmt: skip
-        daemons.append(master)
-        address = master.await_line(r"Starting Spark master at (spark://\S+)").group(1)
-        master.await_line("New state: ALIVE")
-        master.keep_reading()
-        for name in ("worker-0", "worker-1"):
-            worker = Daemon(
-                folder, name, f"{DEPLOY}.worker.Worker",
-                "--host", "127.0.0.1", "--port", "0", "--webui-port", "0",
-                "--cores", "1", "--memory", "1g", address,
-            )  # fmt: skip
-            daemons.append(worker)
-        for worker in daemons[1:]:
-            worker.await_line("Successfully registered with master")
-            worker.keep_reading()
-        yield Cluster(address, folder)
-    finally:
-        for daemon in daemons:
-            daemon.close()
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 def drive(cluster, tmp_path, world, **more):

@@ -9,10 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sparkswarm import ParquetSink, PointColumns, QueryColumns, StoreError, Swarm
+from sparkswarm import ParquetSink, StoreError
 from sparkswarm.store.epochs import Epochs
 from sparkswarm.store.files import Files
 
+from ..support.damage import cut_short, flip_a_byte, remove
+from ..support.processes import kill_group
 from .driver_main import (
     AFTER_COMMIT,
     AFTER_EPOCH,
@@ -27,13 +29,12 @@ from .event_world import expected_events, told_events, walking_world
 from .world import (
     Folders,
     Restless,
-    config,
     difference,
     expected,
-    kill_group,
     last_json,
     make_world,
     matches_in,
+    start_world,
 )
 
 PATIENCE = 300
@@ -100,10 +101,8 @@ def kill_one_by_one(orders, tmp_path, stages, world):
 def test_killed_drivers_and_workers_leave_the_results_and_events_of_a_run_that_lived(tmp_path):
     """Two drivers die one after the other; the third lives, but its workers die."""
     world = walking_world(35)
-    told = tmp_path / "events"
-    orders = orders_for(
-        world, tmp_path, master="local[2,4]", resize=(3, 2, 4), events=str(told), by_tasks=True
-    )
+    told, more = tmp_path / "events", {"master": "local[2,4]", "by_tasks": True}
+    orders = orders_for(world, tmp_path, resize=(3, 2, 4), events=str(told), **more)
     kill_one_by_one(orders, tmp_path, ((IN_EXECUTE, 3), (BEFORE_COMMIT, 4)), world)
     Path(orders.marker).unlink()
     code, said = drive(replace(orders, kill=WORKERS, batch=5), tmp_path)
@@ -149,8 +148,8 @@ def test_a_driver_killed_once_leaves_the_output_of_one_that_lived(tmp_path, stag
 @pytest.mark.long
 @pytest.mark.parametrize(
     "where",
-    [{"by_tasks": True}, {"shared_host": False}],
-    ids=["on one host", "while points are lent"],
+    [{"by_tasks": True}, {"shared_host": False}, {"shared_host": False, "hardened": True}],
+    ids=["on one host", "while points are lent", "in a hardened session"],
 )
 def test_workers_killed_within_a_batch_change_nothing(tmp_path, where):
     world = make_world(75, batches=4)
@@ -170,16 +169,7 @@ def test_workers_killed_within_a_batch_change_nothing(tmp_path, where):
 
 def start(spark, folders, tmp_path, checkpoint="checkpoint", sink=None, event_time=False):
     sink = sink or ParquetSink(str(tmp_path / "out"))
-    return Swarm(spark, config(executors=3)).start(
-        folders.read_points(spark, by_tasks=event_time),
-        folders.read_operations(spark),
-        sink=sink,
-        checkpoint=str(tmp_path / checkpoint),
-        point_columns=PointColumns(time="ts" if event_time else None),
-        query_columns=QueryColumns(expires="expires"),
-        preload=folders.read_preload(spark) if any(folders.preload.iterdir()) else None,
-        trigger={"availableNow": True},
-    )
+    return start_world(spark, folders, tmp_path / checkpoint, sink, event_time)
 
 
 @pytest.mark.parametrize("event_time", [True, False])
@@ -236,20 +226,6 @@ def stored(tmp_path, folder):
     root = tmp_path / "checkpoint" / "swarm"
     last = Epochs(Files(str(root)), 10).last_commit()
     return [root / r.name for r in last.manifest.files() if r.name.startswith(folder)]
-
-
-def flip_a_byte(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0x10
-    path.write_bytes(content)
-
-
-def cut_short(path):
-    path.write_bytes(path.read_bytes()[:-7])
-
-
-def remove(path):
-    path.unlink()
 
 
 def test_an_undamaged_copy_goes_on(spark, damaged):

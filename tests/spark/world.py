@@ -7,12 +7,10 @@ oracle says what must come of it, row by row in plain Python: slow, and easy to 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import os
 import random
-import signal
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -176,6 +174,29 @@ class Folders:
     def read_preload(self, spark: Any) -> Any:
         """Return the queries to preload."""
         return spark.read.schema(OPERATIONS_SCHEMA).parquet(str(self.preload))
+
+
+def start_world(
+    spark: Any,
+    folders: Folders,
+    checkpoint: Path,
+    sink: Any,
+    event_time: bool = False,
+    **settings: Any,
+) -> Any:
+    """Start a run over all batches of a world, or go on with it; return its handle."""
+    from sparkswarm import PointColumns, QueryColumns, Swarm
+
+    return Swarm(spark, config(**{"executors": 3, **settings})).start(
+        folders.read_points(spark, by_tasks=event_time),
+        folders.read_operations(spark),
+        sink=sink,
+        checkpoint=str(checkpoint),
+        point_columns=PointColumns(time="ts" if event_time else None),
+        query_columns=QueryColumns(expires="expires"),
+        preload=folders.read_preload(spark) if any(folders.preload.iterdir()) else None,
+        trigger={"availableNow": True},
+    )
 
 
 def point_table(points: list[Point]) -> pa.Table:
@@ -731,13 +752,6 @@ class Restless:
 
 
 # -- processes ---------------------------------------------------------------------------------
-
-
-def kill_group(process: Any) -> None:
-    """Kill a process that leads its own session, and all that it started there."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def last_json(said: str) -> str:
