@@ -20,7 +20,7 @@ WHOLE = {
     "max_pairs_per_round": (0, None),
 }
 WHOLE |= {"max_query_bytes": (1, None), "max_operations": (0, None), "max_kept_bytes": (0, None)}
-WHOLE |= {"max_receivers": (0, None), "merge_every_rounds": (0, None)}
+WHOLE |= {"cache_bytes": (0, None), "max_receivers": (0, None), "merge_every_rounds": (0, None)}
 WHOLE |= {"quarantine_batches": (0, None)}
 FRACTIONS = {
     "unfinished_file_seconds": (0, None),
@@ -32,7 +32,7 @@ FRACTIONS = {
     "decay": (0.0, 1.0),
     "payback_rounds": (0.0, None),
 }
-SWITCHES = ("shared_cells", "shared_host", "lending")
+SWITCHES = ("shared_cells", "shared_host", "lending", "copy_files")
 
 NUMBERS: dict[str, tuple[float, float | None]] = {**WHOLE, **FRACTIONS}
 CHOICES = {

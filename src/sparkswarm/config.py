@@ -124,6 +124,19 @@ class SwarmConfig:
         "take longer.",
         "seconds",
     )
+    cache_bytes: int = option(
+        20_000_000_000,
+        whole(0),
+        "Size of each host's copies of the files of a remote checkpoint. What was not used for "
+        "longest goes first; a batch that needs more on one host fails. 0 is unlimited.",
+        "bytes",
+    )
+    copy_files: bool = option(
+        False,
+        BOOLEAN,
+        "Whether each host copies the files that it needs to its own disk, as it does with a "
+        "remote store; for a checkpoint in a folder on the network.",
+    )
     max_future_seconds: float = option(
         3600.0,
         number(0.0),

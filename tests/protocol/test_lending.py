@@ -13,7 +13,7 @@ from sparkswarm.errors import ProtocolError
 from sparkswarm.protocol.lending import LEAST_GAIN, MARGIN, SMALLEST_LOAN, Lent, agree, lend
 
 
-def reference(price, slot, owner, executors, host):
+def reference(price, slot, owner, executors, host, slots=None, held=None):
     """The same dealing in plain Python: dictionaries and lists, group by group.
 
     Returns the executor of each point and the loans, or None where nothing is worth lending.
@@ -44,7 +44,14 @@ def reference(price, slot, owner, executors, host):
                 ]
                 if not room:
                     break
-                to = min(room, key=lambda m: (host[m] != host[lender], planned[m]))
+                to = min(
+                    room,
+                    key=lambda m: (
+                        host[m] != host[lender],
+                        held is None or not held[key[0]][host[m]],
+                        planned[m],
+                    ),
+                )
                 amount = min(rest, planned[lender] - cap, cap - planned[to])
                 agreed.append([key, to, amount, 0])
                 rest -= amount
@@ -120,6 +127,25 @@ def test_as_in_plain_python(chunk):
         assert lent.executor.tolist() == np.where(chunk[1] < 0, -1, chunk[2]).tolist()
     else:
         assert (lent.executor.tolist(), rows(lent)) == expected
+
+
+@given(chunks(), st.integers(0, 2**32 - 1))
+def test_hosts_that_have_the_queries_come_after_the_own_as_in_plain_python(chunk, seed):
+    slots = int(chunk[1].max(initial=0)) + 1
+    held = np.random.default_rng(seed).integers(0, 2, (slots, 3)).astype(np.uint8)
+    lent = lend(*chunk, slots, held)
+    parts = (*chunk, slots, held)
+    expected = reference(*(part.tolist() if hasattr(part, "tolist") else part for part in parts))
+    if expected is None:
+        assert rows(lent) == []
+    else:
+        assert (lent.executor.tolist(), rows(lent)) == expected
+
+
+def test_what_a_host_holds_must_be_known_for_every_slot():
+    price, slot = np.ones(9), np.zeros(9, np.int32)
+    with pytest.raises(ProtocolError, match="slot 0 and host 0 are not in"):
+        lend(price, slot, slot, 2, held=np.zeros((0, 1), np.uint8))
 
 
 @given(chunks())

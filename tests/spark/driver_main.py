@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ IN_MIGRATION = "after a new plan, before its manifest"
 IN_COMPACTION = "after queries were compacted, before the manifest names the files"
 IN_CLEANING = "while files are deleted"
 WORKERS = "the Python workers, while results are computed"
+HOST = "the host of a task with all its processes and copies, while results are computed"
 
 EVENTS = ("12 seconds", "25 seconds", True)
 """What is told of objects."""
@@ -67,6 +69,8 @@ class Orders:
         A file of Python with a function ``application``, which is sent to the workers.
     events
         A folder for events, which are told where it is given.
+    copy_files
+        Whether hosts copy the files that they need.
     """
 
     world: str
@@ -88,6 +92,7 @@ class Orders:
     hardened: bool = False
     application: str = ""
     events: str = ""
+    copy_files: bool = False
 
     def start(self, log: Path, **environment: str) -> subprocess.Popen[bytes]:
         """Start the driver as a process that leads a session of its own."""
@@ -140,14 +145,20 @@ def main(orders: Orders) -> None:
     if orders.application:
         spark.sparkContext.addPyFile(orders.application)
         application = importlib.import_module(Path(orders.application).stem).application()
+    config = world.config(
+        executors=orders.executors,
+        shared_host=orders.shared_host,
+        copy_files=orders.copy_files,
+    )
     swarm = sparkswarm.Swarm(
         spark,
-        world.config(executors=orders.executors, shared_host=orders.shared_host),
+        config,
         application,
         sparkswarm.Sliding(orders.window) if orders.window else None,
         events=sparkswarm.Events(*EVENTS) if orders.events else None,
     )
     events = sparkswarm.ParquetSink(orders.events) if orders.events else None
+    told: list[Any] = []
     handle = swarm.start(
         folders.read_points(spark, orders.by_tasks),
         folders.read_operations(spark),
@@ -158,13 +169,21 @@ def main(orders: Orders) -> None:
         point_columns=sparkswarm.PointColumns(time="ts" if orders.event_time else None),
         query_columns=sparkswarm.QueryColumns(expires="expires"),
         trigger={"availableNow": True},
+        observers=[lambda progress, plan, decisions: told.append(progress)],
     )
     restless.watch(handle)
     handle.await_termination()
     versions = [plan.version for plan in restless.plans]
     executors = sorted({plan.executors for plan in restless.plans})
-    lent = handle.status().lent
-    print(json.dumps({"versions": versions, "executors": executors, "lent": lent}))
+    told = [progress for progress in told if progress.batch >= 0]
+    said = {
+        "versions": versions,
+        "executors": executors,
+        "lent": handle.status().lent,
+        "on_its_host": [progress.on_its_host for progress in told],
+        "hosts": [[use.host for use in progress.hosts if use.tasks] for progress in told],
+    }
+    print(json.dumps(said))
     spark.stop()
 
 
@@ -215,8 +234,8 @@ class Death:
             self.comes(AFTER_COMMIT, made.batch)
             return stored
 
-        def applied(*args: Any, **named: Any) -> Any:
-            after, snapshots = apply(*args, **named)
+        def applied(*args: Any) -> Any:
+            after, snapshots = apply(*args)
             self.comes(AFTER_OPERATIONS, after.epoch.batch)
             return after, snapshots
 
@@ -244,7 +263,7 @@ class Death:
 
     def among(self, results: Any, batch: int) -> Any:
         """Return the results with a task among them that kills, where it is told to."""
-        if batch != self.batch or self.kill not in (IN_EXECUTE, WORKERS):
+        if batch != self.batch or self.kill not in (IN_EXECUTE, WORKERS, HOST):
             return results
         kill, marker, driver = self.kill, self.marker, self.driver
 
@@ -257,6 +276,8 @@ class Death:
                     os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
                     if kill == IN_EXECUTE:
                         os.kill(driver, signal.SIGKILL)
+                    if kill == HOST:
+                        kill_host()
                     # All workers of this machine, this one last: ours among them.
                     daemon = os.getppid()
                     with open(f"/proc/{daemon}/task/{daemon}/children") as children:
@@ -281,6 +302,17 @@ def slowed(results: Any, seconds: float) -> Any:
         yield from batches
 
     return results.mapInArrow(task, results.schema)
+
+
+def kill_host() -> None:
+    """Kill the host that this task runs on: its worker's session, this process last."""
+    shutil.rmtree(os.environ["SPARKSWARM_CACHE"])
+    session, own = os.getsid(0), os.getpid()
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if pid != own and os.getsid(pid) == session:
+                os.kill(pid, signal.SIGKILL)
+    os.kill(own, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from ..support.cluster import standalone_cluster
+from ..support.hosts import LocalCluster
 from ..support.processes import kill_group
-from .driver_main import WORKERS, Orders
+from .driver_main import HOST, WORKERS, Orders
 from .world import difference, expected, last_json, make_world, matches_in
 
 PATIENCE = 300
@@ -16,8 +16,8 @@ PATIENCE = 300
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """Two workers with one core each."""
-    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+    """Two hosts with one core each."""
+    with LocalCluster(tmp_path_factory.mktemp("cluster"), hosts=2) as cluster:
         yield cluster
 
 
@@ -37,6 +37,8 @@ def drive(cluster, tmp_path, world, **more):
     log = tmp_path / "driver.log"
     process = orders.start(log, SPARK_LOCAL_IP="127.0.0.1")
     try:
+        if more.get("kill") == HOST:
+            cluster.start_host(cluster.await_death())
         code = process.wait(PATIENCE)
     finally:
         kill_group(process)
@@ -49,6 +51,7 @@ def test_a_cluster_finds_all_matches_while_plans_and_executors_change(cluster, t
     world = make_world(81, batches=5, event_time=True, preload=50)
     said = drive(cluster, tmp_path, world, executors=2, resize=(4, 2))
     assert said["executors"] == [2, 4]
+    assert said["on_its_host"] == [1.0] * 5
     assert said["versions"] == sorted(set(said["versions"]))
     assert not difference(matches_in(tmp_path / "out"), expected(world).matches)
 
@@ -60,6 +63,19 @@ def test_a_cluster_loses_python_workers_and_nothing_else(cluster, tmp_path):
     assert (tmp_path / "marker").exists()
     assert said["executors"] == [4]
     assert not difference(matches_in(tmp_path / "out"), expected(world).matches)
+
+
+@pytest.mark.long
+def test_a_host_dies_in_a_batch_and_returns_and_nothing_is_lost(cluster, tmp_path):
+    world = make_world(84, batches=12)
+    said = drive(cluster, tmp_path, world, executors=4, kill=HOST, batch=2, copy_files=True)
+    assert (tmp_path / "marker").exists()
+    assert not difference(matches_in(tmp_path / "out"), expected(world).matches)
+    # With two hosts before, with one after, and with two when it has returned.
+    hosts = [len(names) for names in said["hosts"]]
+    assert hosts[1] == hosts[-1] == 2
+    assert 1 in hosts
+    assert said["on_its_host"][:2] + said["on_its_host"][-2:] == [1.0] * 4
 
 
 ODD = """

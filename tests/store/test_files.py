@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from sparkswarm.errors import StoreError
-from sparkswarm.store.files import FileRef, Files, arrow_uri, local_path
+from sparkswarm.store.files import FileRef, Files, arrow_uri, check_scheme, local_path
 
 
 class Elsewhere(Files):
@@ -297,7 +297,8 @@ def test_a_file_must_be_the_one_that_was_meant(files: Files, field: str) -> None
 
 
 def cached(files: Files) -> list[Path]:
-    return [path for path in Path(files.cache).rglob("*") if path.is_file()]
+    found = (path for path in Path(files.cache).rglob("*") if path.is_file())
+    return [path for path in found if not path.name.startswith(".")]
 
 
 def test_local_files_are_mapped_where_they_lie(tmp_path: Path) -> None:
@@ -422,6 +423,34 @@ def test_a_filesystem_that_is_not_known_is_refused_by_its_uri(
 )
 def test_sparks_spelling_of_s3_is_pyarrows_too(uri: str, wanted: str) -> None:
     assert arrow_uri(uri) == wanted
+
+
+@pytest.mark.parametrize(
+    "uri", ["s3a://b/x", "hdfs://h:1/x", "abfss://c@a.b/x", "gs://b/x", "dbfs:/x", "x", "file:/x"]
+)
+def test_there_is_one_spelling_of_every_filesystem(uri: str) -> None:
+    check_scheme(uri)
+
+
+@pytest.mark.parametrize(
+    ("uri", "advice"),
+    [("s3://b/x", "write s3a://"), ("s3n://b/x", "write s3a://"), ("ftp://h/x", "hdfs://, ")],
+)
+def test_another_spelling_is_refused_with_the_right_one(uri: str, advice: str) -> None:
+    with pytest.raises(StoreError, match=f"{uri} begins with .*{advice}"):
+        check_scheme(uri)
+
+
+def test_files_of_a_databricks_mount_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparkswarm.store.files._DBFS", str(tmp_path / "mount"))
+    (tmp_path / "mount").mkdir()
+    files = Files("dbfs:/a/b", str(tmp_path / "cache"))
+    ref = files.write("c/d", b"content")
+    assert (tmp_path / "mount" / "a" / "b" / "c" / "d").read_bytes() == b"content"
+    assert files.mmap(ref).to_pybytes() == b"content"
+    assert len(cached(files)) == 1
 
 
 # -- what is bounded ---------------------------------------------------------------------------

@@ -58,4 +58,4 @@ def test_a_copy_is_not_read_from_a_folder_that_somebody_prepared(tmp_path):
     cache.chmod(0o777)
     files = Files((tmp_path / "checkpoint").as_uri().replace("file://", "mock://", 1), str(cache))
     with pytest.raises(StoreError, match="other users may write"):
-        files._fetched(None, False)
+        files.mmap(files.write("a", b"content"))

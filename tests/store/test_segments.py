@@ -139,9 +139,9 @@ def test_a_fine_grid_has_a_coarse_raster() -> None:
 class CountedFiles(Files):
     """Files that count how often each is mapped."""
 
-    def mmap(self, ref: FileRef) -> pa.Buffer:
+    def mmap(self, ref: FileRef, batch: int = 0) -> pa.Buffer:
         MAPPED.append(ref.name)
-        return super().mmap(ref)
+        return super().mmap(ref, batch)
 
 
 MAPPED: list[str] = []
@@ -169,10 +169,10 @@ def test_a_cache_maps_and_builds_every_file_once(tmp_path) -> None:
     assert (MAPPED, made) == (["base"], [[1, 2]])
     cache.drop_built()
     assert cache.built(ref, base, build) == 2
-    cache.retain({ref.name})
+    cache.begin(1, {ref.name})
     cache.segment(left, manifest, GRID)
     assert MAPPED == ["base"]
-    cache.retain(set())
+    cache.begin(2, set())
     cache.segment(left, manifest, GRID)
     assert MAPPED == ["base", "base"]
 

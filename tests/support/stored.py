@@ -108,7 +108,7 @@ class MemoryFiles(Files):
         self.__dict__["content"][name] = data
         return FileRef(name, rows, data.size, 0)
 
-    def mmap(self, ref: FileRef) -> pa.Buffer:
+    def mmap(self, ref: FileRef, batch: int = 0) -> pa.Buffer:
         return self.__dict__["content"][ref.name]
 
 
@@ -182,7 +182,7 @@ class StoredWorld:
         if self.batch % 3 == 0:
             self.cache = QueryCache(self.files)
         # What the manifest does not name must not be needed.
-        self.cache.retain(self.manifest.file_names())
+        self.cache.begin(self.batch, self.manifest.file_names())
         content = self.files.__dict__["content"]
         names = {ref.name for ref in self.manifest.files()}
         for name in content.keys() - names:
@@ -200,6 +200,7 @@ class StoredWorld:
                 lambda p: self._live([p.id], p.cells),
                 self.grid,
                 self.now - self.late,
+                self._write,
                 self._write,
             )
             segments.update(written.segments)

@@ -20,7 +20,8 @@ from sparkswarm.policies import AgentReport, Controller, make_policy
 from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.columns import INPUT_PARTITION, QUERY_IDS
-from sparkswarm.spark.driver.batch import DriverContext, manifest_after
+from sparkswarm.spark.driver.batch import DriverContext
+from sparkswarm.spark.driver.outputs import manifest_after
 from sparkswarm.spark.driver.rebalance import rebalance
 from sparkswarm.spark.task_input import TaskInput
 from sparkswarm.spark.task_output import (

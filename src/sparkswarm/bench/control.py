@@ -26,7 +26,7 @@ from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.messages import CostReport, Message, Proposal, Reason, ReduceRequest
 from sparkswarm.protocol.partition import Partition, PlanChange, moved
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.driver.batch import manifest_after
+from sparkswarm.spark.driver.outputs import manifest_after
 from sparkswarm.spark.task_input import TaskInput, packed_input
 from sparkswarm.spark.tasks.context import open_context
 from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs

@@ -51,7 +51,7 @@ def profile_batch(spark: SparkSession, handle: Handle, inputs: Inputs) -> dict[s
     stages = Stages(task_input, OutputCollector(spark.sparkContext))
     files = [str(inputs.points_file(0, part)) for part in range(inputs.files_per_batch)]
     points = select_points(spark.read.schema(POINTS_SCHEMA).parquet(*files), PointColumns())
-    routed = stages.route(points, commit.plan.executors)
+    routed = stages.route(points)
     results = stages.execute(routed, layout.output_fields(True))
     steps: dict[str, DataFrame] = {
         "read the files": points,

@@ -51,7 +51,7 @@ def batch_tasks(spark: SparkSession, run_id: str) -> dict[int, BatchTasks]:
             stages[int(found[1])] += sorted(job["stageIds"])
     batches = {}
     for batch, ids in stages.items():
-        seconds = [stage_seconds(t[1:] for t in stage_tasks(store, stage, 10**6)) for stage in ids]
+        seconds = [stage_seconds(t[1:4] for t in stage_tasks(store, stage, 10**6)) for stage in ids]
         batches[batch] = BatchTasks(seconds[-1], sum(map(sum, seconds)))
     return batches
 

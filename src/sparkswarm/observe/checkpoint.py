@@ -387,7 +387,7 @@ def _partitions(commit: Commit, decisions: Iterable[RecordedDecision]) -> Iterat
 def _damaged(files: Files, refs: Iterable[FileRef]) -> Iterator[str]:
     for ref in refs:
         try:
-            files.mmap(ref)
+            files.load(ref)
         except StoreError:
             yield ref.name
 

@@ -179,6 +179,7 @@ def _batch(progress: Progress, now: float) -> Entry:
         "received": list(progress.points_by_executor),
         "loads": sorted(progress.points_by_partition.items()),
         "loans": [list(loan) for loan in progress.loans],
+        "hosts": [use._asdict() for use in progress.hosts],
         "quarantined": [
             [kind, reason, count] for (kind, reason), count in sorted(progress.quarantined.items())
         ],

@@ -124,6 +124,17 @@ def _sparks(name: str, attribute: str, meaning: str) -> Metric:
     )
 
 
+def _of_hosts(kind: Kind, name: str, field: str, unit: str, meaning: str) -> Metric:
+    return Metric(
+        name=f"sparkswarm_host_{name}",
+        kind=kind,
+        unit=unit,
+        meaning=meaning,
+        labels=("host",),
+        of_batch=lambda batch: (((u.host,), getattr(u, field)) for u in batch.progress.hosts),
+    )
+
+
 METRICS: tuple[Metric, ...] = (
     _ours("counter", "batches_total", "batches", "Batches done since this start.", lambda b: 1),
     *(
@@ -137,6 +148,13 @@ METRICS: tuple[Metric, ...] = (
     _ours("gauge", "balance_ratio", "fraction",
           "Balance efficiency of the last batch: mean work of the executors over the largest; "
           "1 is perfect.", lambda b: b.progress.balance),
+    _of_hosts("counter", "fetched_bytes_total", "fetched_bytes", "bytes",
+              "Bytes of files of a remote checkpoint that each host copied to its cache."),
+    _of_hosts("gauge", "mapped_bytes", "mapped_bytes", "bytes",
+              "Files of queries with which each host matched the points of the last batch."),
+    _of_hosts("counter", "tasks_total", "tasks", "tasks", "Executors' tasks on each host."),
+    _of_hosts("counter", "tasks_at_home_total", "at_home", "tasks",
+              "Those of them whose executor belongs to the host."),
     _ours("gauge", "executors", "executors", "Executors of the plan.", lambda b: b.plan.executors),
     _ours("gauge", "partitions", "partitions", "Partitions of the plan.",
           lambda b: len(b.plan.partitions)),

@@ -89,6 +89,12 @@ class Counts:
         name="repeated_fixes",
     )
 
+    fetched_bytes: int = count(
+        "bytes",
+        "Bytes of files of a remote checkpoint that tasks copied to the cache of their host.",
+        name="fetched_bytes",
+    )
+
     def __add__(self, other: Counts) -> Counts:
         mine, others = self.counts(), other.counts()
         return Counts(**{name: number + others[name] for name, number in mine.items()})
@@ -112,6 +118,20 @@ class Loan(NamedTuple):
     points: int
 
 
+class HostUse(NamedTuple):
+    """What the tasks of a batch did on one host.
+
+    ``tasks`` match the points of executors; ``at_home`` is the number of those whose executor
+    belongs to this host. ``mapped_bytes`` are the files of queries that they matched points with.
+    """
+
+    host: str
+    tasks: int
+    at_home: int
+    mapped_bytes: int
+    fetched_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Counts):
     """One batch: its counts, and what does not add up over batches.
@@ -119,7 +139,8 @@ class Progress(Counts):
     ``plan_version`` is that of the plan it ran with. ``points_by_partition`` has the partitions
     that received points, by id. ``task_s`` is the run time of each task that matched points, as
     Spark reports it, and ``work_s`` the learnt prices applied to what it did. ``loans`` are what
-    was lent, the largest first. ``stages`` has the seconds of each stage, in their order.
+    was lent, the largest first. ``stages`` has the seconds of each stage, in their order. ``hosts``
+    is empty where all executors share one.
     """
 
     batch: int = number("gauge", "", "Batch number.", name="last_batch")
@@ -184,6 +205,14 @@ class Progress(Counts):
     objects: int = number(
         "gauge", "objects", "Objects that events keep track of.", name="objects", default=0
     )
+    query_bytes: int = number(
+        "gauge",
+        "bytes",
+        "Bytes of the files with queries that points are matched with.",
+        name="query_bytes",
+        default=0,
+    )
+    hosts: tuple[HostUse, ...] = ()
 
     @property
     def balance(self) -> float:
@@ -199,6 +228,20 @@ class Progress(Counts):
     def points_per_second(self) -> float:
         """Points over seconds."""
         return self.points / self.seconds if self.seconds else 0.0
+
+    @property
+    def on_its_host(self) -> float:
+        """Share of the executors' tasks that ran on the host of their executor; 1 on one host."""
+        tasks = sum(use.tasks for use in self.hosts)
+        return sum(use.at_home for use in self.hosts) / tasks if tasks else 1.0
+
+    def hosts_text(self) -> str:
+        """Return what each host did, such as ``10.0.0.2: 3 of 3 tasks at home, ...``."""
+        return "; ".join(
+            f"{use.host}: {use.at_home} of {use.tasks} tasks at home, "
+            f"{use.mapped_bytes:,} bytes mapped, {use.fetched_bytes:,} fetched"
+            for use in self.hosts
+        )
 
     def summary(self) -> str:
         """Return points, time, rate and balance in one line."""
@@ -275,6 +318,8 @@ class Status(Counts):
                 facts.append(("lag", f"{self.last.lag_s:,.1f} s behind the clock"))
             if self.last.loans:
                 facts.append(("lent", self.last.loans_text()))
+            if self.last.hosts:
+                facts.append(("hosts", self.last.hosts_text()))
         facts += [
             ("quarantined", f"{rows:,} x {kind}: {reason}")
             for (kind, reason), rows in sorted(self.quarantined.items())

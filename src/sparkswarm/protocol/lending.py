@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparkswarm.compiled import BoolArray, FloatArray, IntArray, LongArray, compiled
+from sparkswarm.compiled import BoolArray, ByteArray, FloatArray, IntArray, LongArray, compiled
 from sparkswarm.errors import ProtocolError
 
 MARGIN = 0.01
@@ -23,6 +23,10 @@ LEAST_GAIN = 0.02
 
 SMALLEST_LOAN = 0.003
 """Fraction of the cap below which a surplus, or room, is not worth a loan of its own."""
+
+
+NOTHING_HELD: ByteArray = np.empty((0, 0), np.uint8)
+"""Where nobody knows which hosts have which queries."""
 
 
 class Lent(NamedTuple):
@@ -52,6 +56,7 @@ def lend(
     executors: int,
     host: IntArray | None = None,
     slots: int | None = None,
+    held: ByteArray | None = None,
 ) -> Lent:
     """Divide a chunk's points evenly: executors above the mean lend points to those below.
 
@@ -71,9 +76,12 @@ def lend(
     executors
         Number of executors.
     host
-        Host of each executor. Borrowers on the lender's own host are preferred.
+        Host of each executor, from 0. Borrowers on the lender's own host are preferred.
     slots
         Number of partitions in the plan; by default as many as the points need.
+    held
+        1 for each slot and host that has the queries of the partition, of shape (slots, hosts).
+        Borrowers there are preferred to those on other hosts.
 
     Raises
     ------
@@ -96,9 +104,13 @@ def lend(
         host = one_host if host is None else np.ascontiguousarray(host, dtype=np.int32)
         if len(host) != executors:
             raise ProtocolError(f"{len(host)} hosts of {executors} executors")
+        if held is None:
+            held = NOTHING_HELD
+        elif held.shape[0] <= last_slot or held.shape[1] <= host.max():
+            raise ProtocolError(f"slot {last_slot} and host {host.max()} are not in {held.shape}")
         lent = executor.copy()
         before = float(load.max())
-        loans = _lend(price, slot, owner, load, lent, cap, host, last_slot + 1)
+        loans = _lend(price, slot, owner, load, lent, cap, host, last_slot + 1, held)
         if before - float(load.max()) >= gain:
             return Lent(lent, *loans)
     none = np.empty(0, dtype=np.int32)
@@ -127,8 +139,9 @@ def agree(
     hosts = np.zeros(executors, dtype=np.int32) if host is None else host.astype(np.int32)
     lends = load > cap
     lenders = np.flatnonzero(lends[owner])
+    own = owner[lenders].astype(np.int32)
     _, group, borrower, amount = _agree(
-        load, lends, hosts, owner[lenders].astype(np.int32), cost[lenders], cap
+        load, lends, hosts, own, np.zeros_like(own), NOTHING_HELD, cost[lenders], cap
     )
     return Agreed(lenders[group], borrower, amount)
 
@@ -168,6 +181,7 @@ def _lend(
     cap: float,
     host: IntArray,
     slots: int,
+    held: ByteArray,
 ) -> tuple[IntArray, IntArray, IntArray, LongArray]:
     """Change ``executor`` and ``load`` by what is lent; return the loans.
 
@@ -176,7 +190,9 @@ def _lend(
     """
     lends = load > cap
     head, following, group_slot, group_owner, cost = _groups(price, slot, owner, lends, slots)
-    end, group, borrower, amount = _agree(load, lends, host, group_owner, cost, cap)
+    end, group, borrower, amount = _agree(
+        load, lends, host, group_owner, group_slot, held, cost, cap
+    )
     lent = np.zeros(len(amount), dtype=np.int64)
     present = np.zeros(len(cost), dtype=np.int64)
     for loan in range(len(group) - 1, -1, -1):
@@ -243,6 +259,8 @@ def _agree(
     lends: BoolArray,
     host: IntArray,
     group_owner: IntArray,
+    group_slot: IntArray,
+    held: ByteArray,
     cost: FloatArray,
     cap: float,
 ) -> tuple[LongArray, LongArray, IntArray, FloatArray]:
@@ -263,9 +281,10 @@ def _agree(
     loans = 0
     for g in ranked:
         lender = group_owner[g]
+        holders = held[group_slot[g]] if len(held) else held[:1].ravel()
         rest = cost[g]
         while rest > 0 and load[lender] - cap > SMALLEST_LOAN * cap:
-            to = _least_loaded(load, lends, host, host[lender], cap)
+            to = _least_loaded(load, lends, host, host[lender], holders, cap)
             if to < 0:
                 break
             if loans == len(amount):
@@ -283,16 +302,22 @@ def _agree(
 
 
 @compiled
-def _least_loaded(load: FloatArray, lends: BoolArray, host: IntArray, near: int, cap: float) -> int:
-    """Return the least loaded executor below the cap, on the host ``near`` if possible; or -1."""
-    found, is_near = -1, False
+def _least_loaded(
+    load: FloatArray, lends: BoolArray, host: IntArray, near: int, holders: ByteArray, cap: float
+) -> int:
+    """Return the least loaded executor below the cap, or -1.
+
+    Those on the host ``near`` come first, then those on hosts with 1 in ``holders``.
+    """
+    found, best = -1, -1
     for m in range(len(load)):
         if lends[m] or cap - load[m] <= SMALLEST_LOAN * cap:
             continue
-        better = found < 0 or load[m] < load[found]
+        rank = 0
         if host[m] == near:
-            if better or not is_near:
-                found, is_near = m, True
-        elif better and not is_near:
-            found = m
+            rank = 2
+        elif len(holders) and holders[host[m]]:
+            rank = 1
+        if rank > best or (rank == best and load[m] < load[found]):
+            found, best = m, rank
     return found

@@ -40,7 +40,7 @@ from sparkswarm.spark.point_files import ParquetPoints
 from sparkswarm.spark.session import check_session
 from sparkswarm.spark.sinks import Sink, Sinks, make_sink
 from sparkswarm.store.epochs import Epochs
-from sparkswarm.store.files import Files, local_path
+from sparkswarm.store.files import Files, check_scheme, local_path
 from sparkswarm.store.queries import EDGES, X, Y
 from sparkswarm.window.windows import WINDOWS, Window
 
@@ -202,7 +202,12 @@ class Swarm:
         sinks = _sinks(layout, sink, summaries, answers, events, positions)
         if checkpoint is None:
             checkpoint = temporary_checkpoint(self.spark)
-        files = Files(_folder(checkpoint, "swarm"), creator=hadoop_creator(self.spark))
+        files = Files(
+            _folder(checkpoint, "swarm"),
+            cache_bytes=self.config.cache_bytes,
+            copied=self.config.copy_files,
+            creator=hadoop_creator(self.spark),
+        )
         config = choose_settings(
             self.config, self._missing, files, stream, layout, preload, query_columns
         )
@@ -275,6 +280,7 @@ def _folder(checkpoint: str, name: str) -> str:
     """Return a folder of the checkpoint: an absolute path, or a URI where it is not local."""
     if not checkpoint:
         raise ConfigError("checkpoint is empty; give a folder")
+    check_scheme(checkpoint)
     path = local_path(checkpoint)
     if path is None:
         return f"{checkpoint.rstrip('/')}/{name}"

@@ -163,7 +163,7 @@ class Handle:
             checked = check_operations(context, row, quarantine)
         for _, reason in quarantine.faults():
             raise InputError(f"the query cannot be answered: {reason}")
-        packed = packed_frame(run.spark, checked.snapshots, commit.plan.executors)
+        packed = packed_frame(run.spark, checked.snapshots)
         stages = Stages(task_input, run.collector)
         # The query has no id of the user's.
         plain = StructType([StructField("query_id", LongType()), *run.layout.answers.fields[1:]])

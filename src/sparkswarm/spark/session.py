@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,7 +39,9 @@ class SparkSetting:
     variable: str | None = None
     """Environment variable that also sets it, if there is one."""
     on_cluster: bool = True
-    """Whether it is needed on a cluster too, not only in local mode."""
+    """Whether it is needed on a cluster."""
+    on_one_machine: bool = True
+    """Whether it is needed in local mode."""
 
 
 PYTHON = SparkSetting(
@@ -80,6 +83,14 @@ PROPERTIES = (
         default="true",
         why="Otherwise every task starts a Python worker, which has to import packages and build "
         "its index.",
+    ),
+    SparkSetting(
+        "spark.shuffle.reduceLocality.enabled",
+        wanted="false",
+        default="true",
+        why="Otherwise Spark runs a task where most of its points were read, and not where the "
+        "queries of its executor are.",
+        on_one_machine=False,
     ),
     SparkSetting(
         "spark.sql.streaming.checkpointFileManagerClass",
@@ -220,16 +231,16 @@ def is_local(spark: SparkSession) -> bool:
     return str(spark.sparkContext.master).startswith("local")
 
 
-def executor_hosts(spark: SparkSession) -> set[str]:
-    """Return the hosts of Spark's executors; in local mode, the driver's."""
+def executor_hosts(spark: SparkSession) -> dict[str, int]:
+    """Return the number of Spark's executors on each host; in local mode, on the driver's."""
     context = spark.sparkContext
     addresses = context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(",").split(",")
-    hosts = [address.rpartition(":")[0] for address in addresses]
+    hosts = Counter(address.rpartition(":")[0] for address in addresses)
     driver = context.getConf().get("spark.driver.host")
-    if len(hosts) > 1 and driver in hosts:
+    if hosts.total() > 1 and driver in hosts:
         # The driver is listed with the executors, but runs no tasks.
-        hosts.remove(driver)
-    return set(hosts)
+        hosts -= Counter([driver])
+    return dict(hosts)
 
 
 @contextmanager
@@ -285,7 +296,7 @@ def _completed(options: Mapping[str, str]) -> SparkConf:
 def _properties(master: str | None) -> list[SparkSetting]:
     """Return the properties that are needed with this master."""
     is_local = str(master).startswith("local")
-    return [setting for setting in PROPERTIES if setting.on_cluster or is_local]
+    return [one for one in PROPERTIES if (one.on_one_machine if is_local else one.on_cluster)]
 
 
 def _with(conf: SparkConf, options: Mapping[str, str]) -> SparkConf:

@@ -85,6 +85,10 @@ class TaskInput:
         Number of checks that take as long as one match.
     lending
         Prices of points for lending; None where nothing is lent.
+    hosts
+        The host of each executor, by number; empty where it does not matter.
+    borrowed
+        Partitions that executors borrowed points of in the batch before: (partition id, borrower).
     application
         What decides beyond rectangles; None where nothing does.
     window
@@ -127,6 +131,8 @@ class TaskInput:
     collect_statistics: bool = False
     match_weight: float = 0.0
     lending: LendingPrices | None = None
+    hosts: tuple[int, ...] = ()
+    borrowed: tuple[tuple[int, int], ...] = ()
     application: BoundApplication | None = None
     window: Window | None = None
     events: BoundEvents | None = None

@@ -57,6 +57,8 @@ class QueryCache:
 
     def __init__(self, files: Files) -> None:
         self._files = files
+        self._batch = 0
+        self._used: set[FileRef] = set()
         self._mapped: dict[FileRef, Any] = {}
         self._removed: dict[FileRef, tuple[tuple[DeltaRef, ...], ByteArray]] = {}
         self._built: dict[FileRef, Any] = {}
@@ -65,8 +67,11 @@ class QueryCache:
         self._numbered: tuple[tuple[BaseGroup, ...], dict[FileRef, int]] | None = None
         self._prices: tuple[tuple[FileRef | None, tuple[DeltaRef, ...]], PriceRaster] | None = None
 
-    def retain(self, names: Collection[str]) -> None:
-        """Drop everything about files with other names than these."""
+    def begin(self, batch: int, names: Collection[str]) -> None:
+        """Begin a batch: drop everything about files with other names than these."""
+        self._batch = batch
+        self._used.clear()
+        self._files.retain_copies(names, batch)
         for cached in (self._mapped, self._removed, self._built, self._shapes):
             for ref in [ref for ref in cached if ref.name not in names]:
                 del cached[ref]
@@ -79,13 +84,16 @@ class QueryCache:
     # -- files -----------------------------------------------------------------------------
 
     def _open(self, ref: FileRef, kind: type[_File]) -> _File:
-        if ref not in self._mapped:
-            self._mapped[ref] = kind.from_bytes(self._files.mmap(ref))
+        if ref not in self._used:
+            if ref not in self._mapped or not self._files.use(ref, self._batch):
+                self._mapped[ref] = kind.from_bytes(self._files.mmap(ref, self._batch))
+            self._used.add(ref)
         return cast(_File, self._mapped[ref])
 
     def keep(self, ref: FileRef, opened: Any) -> None:
         """Keep what this process has just written, so that it need not be opened."""
         self._mapped[ref] = opened
+        self._used.add(ref)
 
     def segment(self, ref: SegmentRef, manifest: Manifest, grid: Grid) -> Segment:
         """Return a segment; its base is mapped when first opened."""
@@ -155,7 +163,7 @@ class QueryCache:
     def _migrated_segment(self, ref: SegmentRef, grid: Grid) -> Segment:
         if ref not in self._migrated and ref.own_delta is not None:
             base = self._open(ref.base, Base) if ref.base else NO_BASE
-            content = self._files.mmap(ref.own_delta)
+            content = self._files.mmap(ref.own_delta, self._batch)
             self._migrated[ref] = with_own_delta(base, content, ref.cells, grid)
         return self._migrated[ref]
 

@@ -62,9 +62,13 @@ def write_bases(
     queries_of: Callable[[Partition], Queries],
     grid: Grid,
     purge_before: int,
+    write_base: Write,
     write: Write,
 ) -> WrittenBases:
-    """Write a base for each partition that has queries, and one directory for all of them."""
+    """Write a base for each partition that has queries, and one directory for all of them.
+
+    ``write_base`` writes bases, ``write`` the directory.
+    """
     segments = {partition.id: SegmentRef(partition.cells) for partition in partitions}
     bases: list[tuple[CellRect, Base]] = []
     refs: list[FileRef] = []
@@ -72,7 +76,7 @@ def write_bases(
         queries = unexpired(queries_of(partition), purge_before)
         if len(queries.ids):
             base = Base.build(queries, grid, partition.cells)
-            ref = write(f"p{partition.id}-base", base.to_bytes(), len(queries.ids))
+            ref = write_base(f"p{partition.id}-base", base.to_bytes(), len(queries.ids))
             segments[partition.id] = SegmentRef(partition.cells, ref)
             bases.append((partition.cells, base))
             refs.append(ref)

@@ -3,7 +3,7 @@
 Owns how bytes get to storage and back. A file is never changed after it is written; its name
 appears with the full content or not at all, and ``create`` replaces none. Local files are
 memory-mapped in place. Files of other filesystems (those that pyarrow.fs supports: S3, GCS, HDFS,
-...) are copied to a local cache when they are first mapped. Used by the driver and by tasks.
+...) are copied to the host when they are first mapped. Used by the driver and by tasks.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ import errno
 import os
 import re
 import shutil
-import tempfile
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urlparse
@@ -30,7 +28,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from sparkswarm.errors import StoreError
-from sparkswarm.store.private import private_folder
+from sparkswarm.store.copies import Copies, cache_folder
 
 Content: TypeAlias = "bytes | pa.Buffer"
 Creator: TypeAlias = Callable[[str, bytes], None]
@@ -100,9 +98,43 @@ def local_path(uri: str) -> Path | None:
     return None if _SCHEME.match(uri) else Path(uri).absolute()
 
 
+SCHEMES = ("s3a", "hdfs", "abfss", "gs", "dbfs")
+"""Remote filesystems, as users and Spark spell them."""
+
+_WHOLE_OBJECTS = ("s3", "gcs", "abfs")
+"""Filesystems of pyarrow on which a file appears when it is complete, and a move is a copy."""
+
+_DBFS = "/dbfs"
+"""Where Databricks mounts its filesystem."""
+
+
+def check_scheme(uri: str) -> None:
+    """Refuse a URI that is not spelled as Spark and pyarrow both can be told; StoreError."""
+    scheme = urlparse(uri).scheme
+    if local_path(uri) is None and scheme not in SCHEMES:
+        advice = "; write s3a://" if scheme in ("s3", "s3n") else ""
+        known = ", ".join(f"{name}:{'/' if name == 'dbfs' else '//'}" for name in SCHEMES)
+        raise StoreError(
+            f"{uri} begins with {scheme}:, which is not one of {known}{advice}; a local path has "
+            "no scheme"
+        )
+
+
 def arrow_uri(uri: str) -> str:
     """Return a URI as pyarrow.fs spells it: what Spark calls ``s3a`` is ``s3`` there."""
     return re.sub(r"^s3[an]://", "s3://", uri)
+
+
+def _open_remote(uri: str) -> tuple[fs.FileSystem, str]:
+    if uri.startswith("dbfs:/") and os.path.isdir(_DBFS):
+        return fs.LocalFileSystem(), f"{_DBFS}/{uri.removeprefix('dbfs:/').strip('/')}"
+    try:
+        system, path = fs.FileSystem.from_uri(arrow_uri(uri))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise StoreError(
+            f"cannot open {uri}: {error}; use a local path or a URI that pyarrow.fs supports"
+        ) from error
+    return system, path.rstrip("/")
 
 
 @dataclass(frozen=True)
@@ -114,38 +146,39 @@ class Files:
     root
         A local path, or a URI that pyarrow.fs understands.
     cache
-        Folder for copies of remote files; by default one of this user in the system's temporary
-        folder. Not used for local roots.
+        Folder for copies of files; by default that of the host, see
+        :func:`~sparkswarm.store.copies.cache_folder`.
+    cache_bytes
+        Largest size of the copies on a host; 0 is unlimited.
+    copied
+        Whether files of a local root are copied too, because it is a folder on the network.
     creator
         Creates a file with a URI and a content unless there is one, for stores whose filesystem in
         pyarrow cannot; without it a store is asked first. Stays in the driver.
     """
 
     root: str
-    cache: str = field(
-        default_factory=lambda: os.path.join(tempfile.gettempdir(), f"sparkswarm-{os.getuid()}")
-    )
+    cache: str | None = None
+    cache_bytes: int = 0
+    copied: bool = False
     creator: Creator | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def _remote(self) -> tuple[fs.FileSystem, str] | None:
-        if local_path(self.root) is not None:
-            return None
-        try:
-            system, path = fs.FileSystem.from_uri(arrow_uri(self.root))
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise StoreError(
-                f"cannot open {self.root}: {error}; use a local path or a URI "
-                "that pyarrow.fs supports"
-            ) from error
-        return system, path.rstrip("/")
+        return None if local_path(self.root) is not None else _open_remote(self.root)
 
     @property
     def _filesystem(self) -> tuple[fs.FileSystem, str]:
         return self._remote or (fs.LocalFileSystem(), str(self.path("")))
 
-    def __getstate__(self) -> dict[str, str]:
-        return {"root": self.root, "cache": self.cache}
+    @cached_property
+    def _copies(self) -> Copies | None:
+        if self._remote is None and not self.copied:
+            return None
+        return Copies(self.cache or cache_folder(), self.root, self.cache_bytes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("root", "cache", "cache_bytes", "copied")}
 
     def path(self, name: str) -> Path:
         """Return the path of a file of a local root."""
@@ -210,6 +243,10 @@ class Files:
 
     def _write_remote(self, system: fs.FileSystem, root: str, name: str, data: pa.Buffer) -> None:
         path = f"{root}/{name}"
+        if system.type_name in _WHOLE_OBJECTS:
+            with system.open_output_stream(path) as stream:
+                stream.write(data)
+            return
         folder = path.rsplit("/", 1)[0]
         system.create_dir(folder, recursive=True)
         temporary = f"{folder}/.{uuid.uuid4().hex}"
@@ -231,7 +268,8 @@ class Files:
                 system, root = self._remote
                 if system.get_file_info(f"{root}/{name}").type != fs.FileType.NotFound:
                     system.delete_file(f"{root}/{name}")
-                self._cached(name).unlink(missing_ok=True)
+            if self._copies is not None:
+                self._copies.delete(name)
 
     def delete_folder(self, folder: str) -> None:
         """Delete a folder with all that is in it; a missing one is ignored."""
@@ -294,29 +332,52 @@ class Files:
         except FileNotFoundError:
             return None
 
-    def mmap(self, ref: FileRef) -> pa.Buffer:
-        """Return the content of a file, memory-mapped and checked.
+    def load(self, ref: FileRef) -> pa.Buffer:
+        """Return the content of a file that is read once: checked, in memory, without a copy.
 
         Raises
         ------
         StoreError
             If the file is missing, has another size, or another checksum.
         """
+        content = self.read(ref.name)
+        if content is None:
+            raise self._missing(ref)
+        return self._checked(ref, pa.py_buffer(content))
+
+    def mmap(self, ref: FileRef, batch: int = 0) -> pa.Buffer:
+        """Return the content of a file, memory-mapped and checked, for the use of a batch.
+
+        Raises
+        ------
+        StoreError
+            If the file is missing, has another size, or another checksum; or if there is no room
+            for its copy.
+        """
         try:
-            buffer = self._mapped(ref)
-            crc = zlib.crc32(buffer)
-            if (buffer.size, crc) != (ref.size, ref.crc) and self._remote is not None:
-                # The local copy may be damaged.
-                buffer = self._mapped(ref, refetch=True)
-                crc = zlib.crc32(buffer)
+            if self._copies is None:
+                return self._checked(ref, _mapped(self.path(ref.name)))
+            try:
+                return self._checked(ref, self._copy(self._copies, ref, batch))
+            except StoreError:
+                if not self._copies.use(ref, batch):
+                    raise
+                # The copy may be damaged, or have gone meanwhile.
+                self._copies.delete(ref.name)
+                return self._checked(ref, self._copy(self._copies, ref, batch))
         except FileNotFoundError as error:
-            raise StoreError(
-                f"{ref.name} is missing from {self.root}; the checkpoint is damaged: restore it "
-                "from a copy, or start again with another checkpoint"
-            ) from error
+            raise self._missing(ref) from error
+        except StoreError:
+            if self._copies is not None:
+                self._copies.delete(ref.name)
+            raise
+
+    def _copy(self, copies: Copies, ref: FileRef, batch: int) -> pa.Buffer:
+        return _mapped(copies.fetch(ref, batch, lambda: self.read(ref.name)))
+
+    def _checked(self, ref: FileRef, buffer: pa.Buffer) -> pa.Buffer:
+        crc = zlib.crc32(buffer)
         if (buffer.size, crc) != (ref.size, ref.crc):
-            if self._remote is not None:
-                self._cached(ref.name).unlink(missing_ok=True)
             raise StoreError(
                 f"{ref.name} in {self.root} is corrupt: {buffer.size} bytes with checksum {crc}, "
                 f"should be {ref.size} with {ref.crc}; restore it from a copy, or start again "
@@ -324,25 +385,33 @@ class Files:
             )
         return buffer
 
-    def _mapped(self, ref: FileRef, refetch: bool = False) -> pa.Buffer:
-        path = self.path(ref.name) if self._remote is None else self._fetched(ref, refetch)
-        # The buffer keeps the mapping alive, so the file may be deleted while in use.
-        with pa.memory_map(str(path)) as file:
-            return file.read_buffer()
+    def _missing(self, ref: FileRef) -> StoreError:
+        return StoreError(
+            f"{ref.name} is missing from {self.root}; the checkpoint is damaged: restore it "
+            "from a copy, or start again with another checkpoint"
+        )
 
-    def _cached(self, name: str) -> Path:
-        return Path(self.cache) / sha256(self.root.encode()).hexdigest()[:16] / name
+    # -- copies on this host ---------------------------------------------------------------
 
-    def _fetched(self, ref: FileRef, refetch: bool) -> Path:
-        """Return a local copy, fetched if it is missing or ``refetch`` is set."""
-        private_folder(Path(self.cache))
-        path = self._cached(ref.name)
-        if refetch or not path.exists() or path.stat().st_size != ref.size:
-            content = self.read(ref.name)
-            if content is None:
-                raise FileNotFoundError(ref.name)
-            self._write_local(path, pa.py_buffer(content), durable=False)
-        return path
+    def keep(self, ref: FileRef, content: Content, batch: int) -> None:
+        """Keep a copy of a file that was written and is going to be mapped, if there is room."""
+        if self._copies is not None:
+            self._copies.keep(ref.name, pa.py_buffer(content), batch)
+
+    def use(self, ref: FileRef, batch: int) -> bool:
+        """Note that a batch uses a file that was mapped; return False if it must be mapped anew."""
+        return self._copies is None or self._copies.use(ref, batch)
+
+    def retain_copies(self, names: Collection[str], batch: int) -> None:
+        """Delete the copies of all files but these, and those that this batch has written."""
+        if self._copies is not None:
+            self._copies.retain(names, batch)
+
+
+def _mapped(path: Path) -> pa.Buffer:
+    # The buffer keeps the mapping alive, so the file may be deleted while in use.
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()
 
 
 @contextmanager

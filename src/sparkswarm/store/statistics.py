@@ -118,6 +118,6 @@ def open_soft(files: Files, ref: FileRef | None) -> pa.Buffer | None:
     if ref is None:
         return None
     try:
-        return files.mmap(ref)
+        return files.load(ref)
     except StoreError:
         return None

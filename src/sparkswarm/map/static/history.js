@@ -80,6 +80,7 @@ export class History {
       received: entry.received,
       lent: entry.lent ?? 0,
       loans: entry.loans ?? [],
+      hosts: entry.hosts ?? [],
       bad: entry.quarantined.reduce((sum, [, , count]) => sum + count, 0),
       loads: entry.loads?.length ? new Map(entry.loads) : null,
       executors: this.plan.executors,

@@ -282,6 +282,8 @@ function showLog(frame, moves) {
   if (frame.loans.length > loans.length) loans.push(`${frame.loans.length - loans.length} more`);
   const share = frame.points ? ((100 * frame.lent) / frame.points).toFixed(1) : 0;
   setText("lent", loans.length ? `Lent in batch ${frame.batch}, ${share}% of the points, by executors above the mean: ${loans.join(", ")}` : "Nothing lent in this batch.");
+  const hosts = frame.hosts.map((host) => `${host.host} ${host.at_home} of ${host.tasks} tasks at home, ${short(host.mapped_bytes)} bytes mapped, ${short(host.fetched_bytes)} fetched`);
+  setText("hosts", hosts.length ? `Hosts in batch ${frame.batch}: ${hosts.join("; ")}` : "");
   setText("moved", listed.length ? `Moved before batch ${frame.batch}: ${listed.join(", ")}` : "Nothing moved before this batch.");
   byId("moved").classList.toggle("some", listed.length > 0);
   const wanted = byId("requests").checked ? () => true : ({ kind }) => kind !== "ask";

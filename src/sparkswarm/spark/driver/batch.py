@@ -14,8 +14,7 @@ the same. What each stage does to its rows is in ``spark/tasks``.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -26,13 +25,10 @@ from pyspark.sql.types import StructType
 
 from sparkswarm.apps.events.asking import answer_asks
 from sparkswarm.errors import ConfigError
-from sparkswarm.observe.progress import Counts, Loan, Progress
-from sparkswarm.policies import TaskWork
-from sparkswarm.protocol.cost import Prices
-from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.driver.fixed_order import in_fixed_order
 from sparkswarm.spark.driver.layout import StreamLayout, packed_rows
 from sparkswarm.spark.driver.operations import read_operations
+from sparkswarm.spark.driver.placement import Anchors
 from sparkswarm.spark.session import temporary_settings
 from sparkswarm.spark.sinks import Sinks, reads_everything, write_nowhere
 from sparkswarm.spark.task_input import TaskInput, packed_input
@@ -46,7 +42,6 @@ from sparkswarm.spark.tasks.bases import (
     settle_task,
     write_task,
 )
-from sparkswarm.spark.tasks.blocks import blocks_after
 from sparkswarm.spark.tasks.context import BatchContext, TaskFunction, arrow_task
 from sparkswarm.spark.tasks.direct import match_task
 from sparkswarm.spark.tasks.events import event_tasks, events_task
@@ -56,7 +51,6 @@ from sparkswarm.spark.tasks.packing import PACKED_DDL, PackedRows, RowKind
 from sparkswarm.spark.tasks.route import route_task
 from sparkswarm.spark.tasks.state import state_task
 from sparkswarm.store.deltas import is_compaction_due
-from sparkswarm.store.kept import state_bytes, window_bytes
 from sparkswarm.store.manifest import Manifest
 from sparkswarm.window.windows import TimeWeights, exact_start
 
@@ -132,44 +126,57 @@ class Stages:
         What the tasks are given.
     collector
         Where their outputs arrive.
+    anchors
+        Where the tasks of each executor run; None where they may run anywhere.
     """
 
-    def __init__(self, task_input: TaskInput, collector: OutputCollector) -> None:
+    def __init__(
+        self, task_input: TaskInput, collector: OutputCollector, anchors: Anchors | None = None
+    ) -> None:
         self.input = task_input
+        self.collector = collector
+        self._anchors = anchors
         self._packed = packed_input(task_input)
-        self._collector = collector
 
     def map(self, rows: DataFrame, function: TaskFunction, schema: StructType | str) -> DataFrame:
         """Run a task function on the rows of a frame."""
         # Columns are neither left out nor renamed on the way: Spark would copy every package.
-        task = arrow_task(function, self._packed, self._collector.accumulator)
+        task = arrow_task(function, self._packed, self.collector.accumulator)
         return rows.mapInArrow(task, schema)
 
-    def route(self, rows: DataFrame, targets: int) -> DataFrame:
-        """Return the batch packed, what has the same target together."""
-        rows = in_fixed_order(rows)
-        return self.map(rows, route_task, PACKED_DDL).repartitionById(targets, F.col("target"))
+    def by_executor(self, rows: DataFrame) -> DataFrame:
+        """Return packed rows, those of an executor together and on its host."""
+        rows = rows.repartitionById(self.input.epoch.plan.executors, F.col("target"))
+        return self._anchors.place(rows) if self._anchors else rows
+
+    def _executors(self, spark: SparkSession, tasks: int) -> DataFrame:
+        """Return the numbers of the executors; on several hosts, a task for each."""
+        if self._anchors:
+            return self._anchors.executors
+        return spark.range(0, self.input.epoch.plan.executors, 1, tasks)
+
+    def route(self, rows: DataFrame) -> DataFrame:
+        """Return the batch packed, the points of an executor together."""
+        return self.by_executor(self.map(in_fixed_order(rows), route_task, PACKED_DDL))
 
     def load(self, queries: DataFrame) -> None:
         """Store the queries of a bulk load; the outputs name the files."""
         executors = self.input.epoch.plan.executors
         by_id = self.map(queries, check_task, PACKED_DDL)
         by_id = by_id.repartitionById(executors, F.col("target"))
-        by_place = self.map(by_id, settle_task, PACKED_DDL)
-        by_place = by_place.repartitionById(executors, F.col("target"))
+        by_place = self.by_executor(self.map(by_id, settle_task, PACKED_DDL))
         with temporary_settings(queries.sparkSession, NOT_ADAPTIVE):
             self.map(by_place, write_task, "done BOOLEAN").collect()
 
     def compact(self, spark: SparkSession) -> None:
         """Store the queries of all partitions anew; the outputs name the files."""
-        executors = self.input.epoch.plan.executors
-        numbers = spark.range(0, executors, 1, executors)
+        numbers = self._executors(spark, self.input.epoch.plan.executors)
         self.map(numbers, compact_task, "done BOOLEAN").collect()
 
     def answer(self, packed: DataFrame, schema: StructType) -> DataFrame:
         """Return the answers to packed snapshot queries."""
         snapshots = packed.where(F.col("kind") == int(RowKind.SNAPSHOT))
-        return self.map(snapshots, answer_task, schema)
+        return self.map(self.by_executor(snapshots), answer_task, schema)
 
     def execute(self, routed: DataFrame, schema: StructType) -> DataFrame:
         """Return what the executors find: results, and packed additions to state."""
@@ -178,8 +185,7 @@ class Stages:
     def state(self, executed: DataFrame, schema: StructType) -> DataFrame:
         """Return the summaries of a stateful application; read whole, state is stored."""
         packed = packed_rows(executed, RowKind.PARTIAL_STATE)
-        executors = self.input.epoch.plan.executors
-        return self.map(packed.repartitionById(executors, F.col("target")), state_task, schema)
+        return self.map(self.by_executor(packed), state_task, schema)
 
     def events(self, matched: DataFrame, schema: StructType) -> DataFrame:
         """Return the events of objects; read whole, what is known of them is stored."""
@@ -199,32 +205,29 @@ class Stages:
 
     def run_agents(self, spark: SparkSession) -> None:
         """Run the agents of all executors."""
-        executors = self.input.epoch.plan.executors
-        tasks = min(executors, spark.sparkContext.defaultParallelism)
-        self.map(spark.range(0, executors, 1, tasks), agents_task, "done BOOLEAN").collect()
+        tasks = min(self.input.epoch.plan.executors, spark.sparkContext.defaultParallelism)
+        numbers = self._executors(spark, tasks)
+        self.map(numbers, agents_task, "done BOOLEAN").collect()
 
     def with_input(self, task_input: TaskInput) -> Stages:
         """Return the stages with another input."""
-        return Stages(task_input, self._collector)
+        return Stages(task_input, self.collector, self._anchors)
 
     def complete(self, frame: DataFrame, stage: TaskStage, tasks: int) -> None:
         """Run the tasks of a stage that a sink left out: a sink may read as little as it likes."""
-        if len(self._collector.peek(self.input.epoch.batch, stage)) < tasks:
+        if len(self.collector.peek(self.input.epoch.batch, stage)) < tasks:
             write_nowhere(frame)
 
 
-def load_queries(
-    queries: DataFrame, task_input: TaskInput, collector: OutputCollector, context: DriverContext
-) -> TaskInput:
+def load_queries(queries: DataFrame, stages: Stages, context: DriverContext) -> TaskInput:
     """Store the queries of a bulk load, which come as operations; return the input after it."""
-    Stages(task_input, collector).load(queries)
-    return _with_bases(task_input, collector, context)
+    stages.load(queries)
+    return _with_bases(stages, context)
 
 
 def run_batch(
     rows: DataFrame,
-    task_input: TaskInput,
-    collector: OutputCollector,
+    stages: Stages,
     context: DriverContext,
     layout: StreamLayout,
     sinks: Sinks,
@@ -241,16 +244,17 @@ def run_batch(
     The input with which points were matched: its manifest includes the batch's operations.
     """
     spark = rows.sparkSession
-    if task_input.epoch.manifest.is_of_format_2:
-        task_input = compact(spark, task_input, collector, context)
+    if stages.input.epoch.manifest.is_of_format_2:
+        stages = stages.with_input(compact(spark, stages, context))
     if layout.has_operations:
-        known = task_input.epoch.manifest
-        task_input, applied = store_operations(rows, task_input, layout, collector, context)
+        known = stages.input.epoch.manifest
+        task_input, applied = store_operations(rows, stages, layout, context)
+        stages = stages.with_input(task_input)
         timer.mark("operations")
         snapshots = applied.snapshots if applied else []
         if snapshots and sinks.answers and layout.answers:
-            packed = packed_frame(spark, snapshots, task_input.epoch.plan.executors)
-            answers = answer_frame(spark, packed, Stages(task_input, collector), layout.answers)
+            packed = packed_frame(spark, snapshots)
+            answers = answer_frame(spark, packed, stages, layout.answers)
             sinks.answers(answers, task_input.epoch.batch)
         if applied and applied.asks is not None and sinks.positions:
             found = answer_asks_of(applied.asks, context.open(task_input), known)
@@ -258,31 +262,25 @@ def run_batch(
                 spark.createDataFrame(found, layout.position_fields), task_input.epoch.batch
             )
         timer.mark("answers")
-    stages = Stages(task_input, collector)
     if direct:
         match_points(rows, stages, layout, sinks, timer)
     else:
-        routed = stages.route(rows, task_input.epoch.plan.executors)
-        execute_points(routed, stages, layout, sinks, timer)
-    return task_input
+        execute_points(stages.route(rows), stages, layout, sinks, timer)
+    return stages.input
 
 
 def store_operations(
-    rows: DataFrame,
-    task_input: TaskInput,
-    layout: StreamLayout,
-    collector: OutputCollector,
-    context: DriverContext,
+    rows: DataFrame, stages: Stages, layout: StreamLayout, context: DriverContext
 ) -> tuple[TaskInput, AppliedOperations | None]:
     """Store the operations of a batch; return the input after them, and what they are."""
     operations = read_operations(rows, layout.queries.operation_types)
     if operations is None:
-        return task_input, None
-    applied = apply_operations(context.open(task_input), operations)
-    collector.add(applied.output)
+        return stages.input, None
+    applied = apply_operations(context.open(stages.input), operations)
+    stages.collector.add(applied.output)
     task_input = replace(applied.input, operations=operations.num_rows)
     if is_compaction_due(task_input.epoch.manifest):
-        task_input = compact(rows.sparkSession, task_input, collector, context)
+        task_input = compact(rows.sparkSession, stages.with_input(task_input), context)
     return task_input, applied
 
 
@@ -300,27 +298,23 @@ def answer_asks_of(asks: pa.Table, ctx: BatchContext, manifest: Manifest) -> pa.
     return answer_asks(asks, tables, manifest.renumbered, events)
 
 
-def compact(
-    spark: SparkSession, task_input: TaskInput, collector: OutputCollector, context: DriverContext
-) -> TaskInput:
+def compact(spark: SparkSession, stages: Stages, context: DriverContext) -> TaskInput:
     """Write the queries of all partitions anew; return the input with their manifest."""
-    Stages(task_input, collector).compact(spark)
-    return _with_bases(task_input, collector, context)
+    stages.compact(spark)
+    return _with_bases(stages, context)
 
 
-def _with_bases(
-    task_input: TaskInput, collector: OutputCollector, context: DriverContext
-) -> TaskInput:
-    outputs = collector.peek(task_input.epoch.batch, TaskStage.BASES, TaskStage.SETTLE)
+def _with_bases(stages: Stages, context: DriverContext) -> TaskInput:
+    task_input = stages.input
+    outputs = stages.collector.peek(task_input.epoch.batch, TaskStage.BASES, TaskStage.SETTLE)
     manifest = manifest_with_bases(context.open(task_input), outputs)
     return replace(task_input, epoch=replace(task_input.epoch, manifest=manifest))
 
 
-def packed_frame(spark: SparkSession, rows: Sequence[PackedRows], executors: int) -> DataFrame:
-    """Return packed rows of the driver, those of an executor together."""
+def packed_frame(spark: SparkSession, rows: Sequence[PackedRows]) -> DataFrame:
+    """Return packed rows of the driver."""
     plain = [(int(kind), target, content) for kind, target, content in rows]
-    frame = spark.createDataFrame(plain, PACKED_DDL)
-    return frame.repartitionById(executors, F.col("target"))
+    return spark.createDataFrame(plain, PACKED_DDL)
 
 
 def match_points(
@@ -434,102 +428,3 @@ def window_start(spark: SparkSession, stages: Stages) -> int:
     found: pa.Table = rows.toArrow()
     seen = TimeWeights(found.column("time").to_numpy(), found.column("weight").to_numpy())
     return exact_start([seen], known.remaining)
-
-
-# -- what the driver makes of the outputs ------------------------------------------------------
-
-
-def manifest_after(
-    task_input: TaskInput, outputs: Sequence[TaskOutput], max_event_time: int
-) -> Manifest:
-    """Return the manifest after a batch."""
-    manifest, window = task_input.epoch.manifest, task_input.window
-    states = dict(manifest.states)
-    for output in outputs:
-        if output.stage == TaskStage.STATE:
-            states.update(output.written.states)
-        manifest = manifest.with_objects(output.written.objects)
-    if window is None:
-        return manifest.with_state_and_blocks(states, {})
-    written = [block for output in outputs for block in output.written.blocks]
-    return manifest.with_state_and_blocks(
-        states, blocks_after(manifest.blocks, written, window, max_event_time)
-    )
-
-
-def matching_outputs(outputs: Sequence[TaskOutput]) -> list[TaskOutput]:
-    """Return the outputs of the tasks that matched points."""
-    return [o for o in outputs if o.stage in (TaskStage.MATCH, TaskStage.EXECUTE)]
-
-
-def expected_seconds(prices: Prices, work: TaskWork) -> float:
-    """Return what a task should take by the learnt prices."""
-    return prices.of_task(work.points, work.checks, work.matches, work.pieces)
-
-
-NO_WORK = TaskWork(points=0, checks=0, matches=0, pieces=0, seconds=0.0)
-"""Of an executor that had no task."""
-
-
-def _shares_of_owners(
-    plan: Plan, by_partition: Mapping[int, int], seconds: float
-) -> tuple[list[float], list[int]]:
-    """Return the time and the points of each executor's partitions, whoever matched them."""
-    points = [0] * plan.executors
-    for partition in plan.partitions:
-        share, rest = divmod(by_partition.get(partition.id, 0), len(partition.owners))
-        for i, owner in enumerate(partition.owners):
-            points[owner] += share + (i < rest)
-    total = sum(points)
-    return [seconds * n / total if total else 0.0 for n in points], points
-
-
-def progress_of(
-    task_input: TaskInput,
-    outputs: Sequence[TaskOutput],
-    stages: Mapping[str, float],
-    after: Manifest,
-    work: Sequence[TaskWork],
-    prices: Prices,
-) -> Progress:
-    """Add up the outputs of a batch, and what it left.
-
-    ``work`` is what the tasks that matched points did, in the order of their outputs.
-    """
-    epoch = task_input.epoch
-    rejected: Counter[tuple[str, str]] = Counter()
-    by_partition: Counter[int] = Counter()
-    for output in outputs:
-        rejected.update(output.rejected)
-        by_partition.update(output.points_by_partition)
-    matched = matching_outputs(outputs)
-    done = {o.task: (o, w) for o, w in zip(matched, work, strict=True)}
-    if any(o.stage == TaskStage.MATCH for o in matched):
-        tasks = [done[number] for number in sorted(done)]
-        busy, points = _shares_of_owners(epoch.plan, by_partition, sum(w.seconds for w in work))
-    else:
-        idle = TaskOutput(batch=epoch.batch, stage=TaskStage.EXECUTE, task=-1), NO_WORK
-        tasks = [done.get(m, idle) for m in range(epoch.plan.executors)]
-        busy, points = [w.seconds for _, w in tasks], [o.points for o, _ in tasks]
-    loans: Counter[tuple[int, int, int]] = Counter()
-    for loan in (loan for output in outputs for loan in output.loans):
-        loans[loan[:3]] += loan.points
-    blocks = [block for some in after.blocks.values() for block in some]
-    return Progress(
-        **sum((output.counts for output in outputs), Counts()).counts(),
-        batch=epoch.batch,
-        seconds=sum(stages.values()),
-        plan_version=epoch.plan.version,
-        busy_s=tuple(busy),
-        task_s=tuple(w.seconds for _, w in tasks),
-        work_s=tuple(expected_seconds(prices, w) if w is not NO_WORK else 0.0 for _, w in tasks),
-        points_by_executor=tuple(points),
-        loans=tuple(Loan(*key, points) for key, points in loans.most_common()),
-        points_by_partition=dict(by_partition),
-        quarantined=dict(rejected),
-        stages=dict(stages),
-        window_points=sum(block.points for block in blocks),
-        window_bytes=window_bytes(after),
-        state_bytes=state_bytes(after),
-        objects=sum(ref.rows for ref in after.objects.values()),
-    )

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from sparkswarm.apps.events.objects import BUCKETS
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import InputError, SparkswarmError, StoreError, TakenOverError
 from sparkswarm.observe.describe import describe
-from sparkswarm.observe.progress import Observer, Progress, Totals
+from sparkswarm.observe.progress import HostUse, Observer, Progress, Totals
 from sparkswarm.policies import (
     AgentReport,
     Controller,
@@ -43,19 +43,22 @@ from sparkswarm.spark.driver.batch import (
     Stages,
     StageTimer,
     load_queries,
-    manifest_after,
-    matching_outputs,
-    progress_of,
     run_batch,
 )
 from sparkswarm.spark.driver.cleaning import clean_after, clean_at_start
 from sparkswarm.spark.driver.kept_columns import check_kept_columns
 from sparkswarm.spark.driver.layout import StreamLayout
+from sparkswarm.spark.driver.outputs import (
+    host_uses,
+    manifest_after,
+    matching_outputs,
+    progress_of,
+)
+from sparkswarm.spark.driver.placement import HostPlacement
 from sparkswarm.spark.driver.rebalance import rebalance
 from sparkswarm.spark.driver.selection import select_operations
-from sparkswarm.spark.driver.task_times import TaskTimes
+from sparkswarm.spark.driver.task_times import FinishedTasks, StageTask
 from sparkswarm.spark.failures import cause_of
-from sparkswarm.spark.session import executor_hosts
 from sparkswarm.spark.sinks import FileSink, Sink, Sinks
 from sparkswarm.spark.task_input import ResultFiles, TaskInput
 from sparkswarm.spark.task_output import OutputKind, TaskOutput
@@ -73,9 +76,6 @@ ID_TYPE = "query_ids"
 
 PRICE_REPORTS = 200.0
 """Number of tasks after which the weight of one in the learnt prices has decayed."""
-
-LOOK_UP_HOSTS_EVERY = 20
-"""Batches between two looks at the hosts of Spark's executors."""
 
 INTERRUPT_MS = 60_000
 """Longest time that Spark takes to stop the thread of a query, in milliseconds."""
@@ -152,9 +152,9 @@ class RunLoop:
         self._query_changes: list[FileRef] = []
         self._learner = PriceLearner(memory=PRICE_REPORTS)
         self._prices = self._learner.prices
-        self._task_times = TaskTimes(spark)
-        self._hosts_known = 0
-        self._one_host = False
+        self._finished_tasks = FinishedTasks(spark)
+        self._placement = HostPlacement(spark)
+        self._borrowed: tuple[tuple[int, int], ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -241,25 +241,37 @@ class RunLoop:
         timer = StageTimer()
         self.epochs.writer.check()
         epoch, previous = self.next_epoch(number)
+        anchors = self._placement.look_up(epoch.plan.executors)
         direct = self._matches_directly(sinks)
         task_input = self._task_input(epoch, previous, sinks, direct)
+        if anchors is not None:
+            task_input = replace(task_input, hosts=anchors.numbers, borrowed=self._borrowed)
         task_input = self._with_result_files(task_input, sinks)
+        stages = Stages(task_input, self.collector, anchors)
         self.epochs.writer.delete(self.files.list(folder_of(number)))
         timer.mark("plan")
-        given = task_input, self.collector, self._context
         if sinks is None:
-            task_input = load_queries(rows, *given)
+            task_input = load_queries(rows, stages, self._context)
             timer.mark("operations")
         else:
-            task_input = run_batch(rows, *given, self.layout, sinks, timer, direct=direct)
+            given = stages, self._context, self.layout, sinks, timer
+            task_input = run_batch(rows, *given, direct=direct)
         outputs = self.collector.take(number)
-        work = self._observe(outputs)
+        finished = self._finished(outputs)
+        work = self._observe(outputs, finished)
         self._publish_results(task_input, outputs, sinks)
         manifest = self._commit(task_input, outputs, previous)
         timer.mark("commit")
         if sinks is not None:
-            self._rebalance(task_input, timer)
-        progress = progress_of(task_input, outputs, timer.seconds, manifest, work, self._prices)
+            self._rebalance(stages.with_input(task_input), timer)
+        hosts: list[HostUse] = []
+        if anchors is not None:
+            at = {number: task.host for number, task in finished.items()}
+            hosts = host_uses(outputs, anchors.hosts, at, task_input.epoch.manifest)
+        progress = progress_of(
+            task_input, outputs, timer.seconds, manifest, work, self._prices, hosts
+        )
+        self._borrowed = tuple({(loan.partition, loan.borrower) for loan in progress.loans})
         self._finish(replace(progress, lag_s=self._lag()), quarantine)
 
     def next_epoch(self, number: int) -> tuple[Epoch, Commit]:
@@ -346,33 +358,29 @@ class RunLoop:
         """Return whether the tasks that read points match them, without a shuffle.
 
         All executors must share one host, and nothing may need the points of a partition
-        together. Hosts are looked up now and then: on several hosts the results are the same.
+        together. On several hosts the results are the same.
         """
         layout = self.layout
         if sinks is None or layout.window is not None or layout.stateful is not None:
             return False
-        if not self.config.shared_host:
-            return False
-        if self._hosts_known == 0:
-            self._one_host = len(executor_hosts(self.spark)) <= 1
-        self._hosts_known = (self._hosts_known + 1) % LOOK_UP_HOSTS_EVERY
-        return self._one_host
+        return self.config.shared_host and self._placement.one_host
 
-    def _rebalance(self, task_input: TaskInput, timer: StageTimer) -> None:
+    def _rebalance(self, stages: Stages, timer: StageTimer) -> None:
         """Let the policy learn from a batch that is durable."""
         if self._controller is not None:
+
+            def run_agents(task_input: TaskInput) -> list[AgentReport]:
+                stages.with_input(task_input).run_agents(self.spark)
+                outputs = self.collector.take(task_input.epoch.batch)
+                return [output.agent for output in outputs if output.agent is not None]
+
+            task_input = stages.input
             decisions, agents_ran = rebalance(
-                self._controller, task_input, self._run_agents, self._context.open
+                self._controller, task_input, run_agents, self._context.open
             )
             self._query_changes = [] if agents_ran else list(task_input.query_changes)
             self._decided(decisions)
             timer.mark("agents")
-
-    def _run_agents(self, task_input: TaskInput) -> list[AgentReport]:
-        """Run the policy's agents in tasks."""
-        Stages(task_input, self.collector).run_agents(self.spark)
-        outputs = self.collector.take(task_input.epoch.batch)
-        return [output.agent for output in outputs if output.agent is not None]
 
     def _with_result_files(self, task_input: TaskInput, sinks: Sinks | None) -> TaskInput:
         """Let the tasks write the results where the sink allows it."""
@@ -397,11 +405,17 @@ class RunLoop:
             self.epochs.writer.check()
             sink.publish(Path(to.folder), task_input.epoch.batch, files, self.layout.file_schema)
 
-    def _observe(self, outputs: Sequence[TaskOutput]) -> list[TaskWork]:
+    def _finished(self, outputs: Sequence[TaskOutput]) -> dict[int, StageTask]:
+        """Return what Spark knows of tasks that matched points or fetched files."""
+        told = [*matching_outputs(outputs), *(o for o in outputs if o.counts.fetched_bytes)]
+        return self._finished_tasks.of_stages({o.spark_task[0] for o in told if o.spark_task})
+
+    def _observe(
+        self, outputs: Sequence[TaskOutput], finished: Mapping[int, StageTask]
+    ) -> list[TaskWork]:
         """Tell the controller what the tasks of the batch did, and return it."""
         matched = matching_outputs(outputs)
-        stages = {o.spark_task[0] for o in matched if o.spark_task}
-        times = self._task_times.of_stages(stages)
+        times = {number: task.millis / 1000 for number, task in finished.items()}
         work = [
             TaskWork(
                 points=o.points,

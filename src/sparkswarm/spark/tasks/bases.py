@@ -193,7 +193,13 @@ def _write(
     def write(name: str, content: pa.Buffer, rows: int) -> FileRef:
         return ctx.input.files.write(ctx.file_name(Folder.SEGMENTS, name), content, rows)
 
-    return write_bases(partitions, queries_of, ctx.grid, ctx.input.purge_before, write)
+    def write_base(name: str, content: pa.Buffer, rows: int) -> FileRef:
+        ref = write(name, content, rows)
+        # The executor whose partition it is has its tasks on this host.
+        ctx.input.files.keep(ref, content, ctx.epoch.batch)
+        return ref
+
+    return write_bases(partitions, queries_of, ctx.grid, ctx.input.purge_before, write_base, write)
 
 
 def _output(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -22,6 +23,7 @@ from sparkswarm.errors import PlanError
 from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.index.build import build_index
 from sparkswarm.index.match import match
+from sparkswarm.observe.progress import Counts
 from sparkswarm.policies import Blocks, PointRouter, make_policy
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.partition import Partition
@@ -33,6 +35,7 @@ from sparkswarm.spark.tasks.packing import ArrowTask
 from sparkswarm.store.blocks import Block
 from sparkswarm.store.cache import OpenDelta, QueryCache
 from sparkswarm.store.compaction import base_queries, delta_queries
+from sparkswarm.store.copies import FETCHED
 from sparkswarm.store.deltas import changed_after
 from sparkswarm.store.files import FileRef, Files, batch_prefix
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
@@ -95,10 +98,9 @@ class BatchContext:
         self.computed: dict[str, Any] = {}
         self._tables: dict[FileRef, pa.Buffer] = {}
         self._blocks: dict[tuple[FileRef, int], Block] = {}
+        named = task_input.epoch.manifest.file_names()
         if previous and same_run:
-            named = task_input.epoch.manifest.file_names()
             self.queries = previous.queries
-            self.queries.retain(named)
             if previous.input.application != task_input.application:
                 self.queries.drop_built()
             self._tables = {
@@ -107,6 +109,7 @@ class BatchContext:
             self._blocks = {
                 key: kept for key, kept in previous._blocks.items() if key[0].name in named
             }
+        self.queries.begin(task_input.epoch.batch, named)
 
     def _index_for(self, plan: Plan) -> GlobalIndex:
         """Return the index for the next context, which takes it over from this one."""
@@ -236,7 +239,7 @@ class BatchContext:
 
     def _content(self, ref: FileRef) -> pa.Buffer:
         if ref not in self._tables:
-            self._tables[ref] = self.input.files.mmap(ref)
+            self._tables[ref] = self.input.files.mmap(ref, self.epoch.batch)
         return self._tables[ref]
 
     def states(self, partition_id: int) -> list[pa.Table]:
@@ -289,9 +292,12 @@ def arrow_task(
         spark = TaskContext.get()
         number = spark.partitionId() if spark else 0
         attempt = spark.taskAttemptId() if spark else 0
-        context = open_context(task_input).for_task(
-            number, attempt, lambda output: outputs.add([output])
-        )
+
+        def collect(output: TaskOutput) -> None:
+            fetched = Counts(fetched_bytes=FETCHED.take())
+            outputs.add([replace(output, counts=output.counts + fetched)])
+
+        context = open_context(task_input).for_task(number, attempt, collect)
         if spark:
             context.spark_task = (spark.stageId(), attempt)
         yield from function(context, batches)

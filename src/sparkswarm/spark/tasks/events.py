@@ -181,4 +181,4 @@ def _typed(fixes: pa.Table, events: BoundEvents) -> pa.Table:
 def _fence_changes(ctx: BatchContext) -> FenceChanges:
     if ctx.input.fence_changes is None:
         return FenceChanges.none()
-    return FenceChanges.from_bytes(ctx.input.files.mmap(ctx.input.fence_changes))
+    return FenceChanges.from_bytes(ctx.input.files.load(ctx.input.fence_changes))

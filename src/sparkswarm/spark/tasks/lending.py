@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sparkswarm.compiled import FloatArray, IntArray, LongArray, compiled
+from sparkswarm.compiled import ByteArray, FloatArray, IntArray, LongArray, compiled
 from sparkswarm.observe.progress import Loan
 from sparkswarm.policies import BlockSums, LendingPrices
 from sparkswarm.protocol.lending import lend
@@ -26,6 +26,9 @@ class Lender:
     def __init__(self, ctx: BatchContext, prices: LendingPrices) -> None:
         self._ctx = ctx
         self._raster = ctx.price_raster
+        hosts = ctx.input.hosts
+        self._hosts = np.array(hosts, np.int32) if hosts else None
+        self._held = _held(ctx)
         self._loans: Counter[tuple[int, int, int]] = Counter()
         self._per_point = prices.per_point
         self._per_query = prices.by_block()
@@ -47,7 +50,8 @@ class Lender:
             self._candidates,
         )
         slots = ctx.slot_of[routed.partition]
-        lent = lend(price, slots, routed.owner, ctx.plan.executors, slots=len(ctx.plan.partitions))
+        executors, partitions = ctx.plan.executors, len(ctx.plan.partitions)
+        lent = lend(price, slots, routed.owner, executors, self._hosts, partitions, self._held)
         loans = zip(lent.lender, lent.borrower, lent.slot, lent.points, strict=True)
         for lender, borrower, slot, points in loans:
             partition = ctx.plan.partitions[slot].id
@@ -63,6 +67,20 @@ class Lender:
     def candidates(self) -> BlockSums:
         """Queries in the cells of the points assigned, by block of cells."""
         return BlockSums.of(self._candidates)
+
+
+def _held(ctx: BatchContext) -> ByteArray | None:
+    """Return which hosts have which partitions, as far as loans of the last batch tell."""
+    hosts = ctx.input.hosts
+    if not hosts:
+        return None
+    held = np.zeros((len(ctx.plan.partitions), max(hosts) + 1), np.uint8)
+    for partition, borrower in ctx.input.borrowed:
+        if partition < len(ctx.slot_of) and borrower < len(hosts):
+            slot = ctx.slot_of[partition]
+            if slot >= 0:
+                held[slot, hosts[borrower]] = 1
+    return held
 
 
 @compiled
