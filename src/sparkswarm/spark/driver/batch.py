@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark import Accumulator, AccumulatorParam, SparkContext
@@ -136,7 +137,10 @@ class Stages:
         self.input = task_input
         self.collector = collector
         self._anchors = anchors
-        self._packed = packed_input(task_input)
+
+    @cached_property
+    def _packed(self) -> bytes:
+        return packed_input(self.input)
 
     def map(self, rows: DataFrame, function: TaskFunction, schema: StructType | str) -> DataFrame:
         """Run a task function on the rows of a frame."""
