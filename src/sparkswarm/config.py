@@ -127,15 +127,15 @@ class SwarmConfig:
     cache_bytes: int = option(
         20_000_000_000,
         whole(0),
-        "Size of each host's copies of the files of a remote checkpoint. What was not used for "
-        "longest goes first; a batch that needs more on one host fails. 0 is unlimited.",
+        "Size of each host's copies of a remote checkpoint's files. A batch that needs more on one "
+        "host fails. 0 is unlimited.",
         "bytes",
     )
     copy_files: bool = option(
         False,
         BOOLEAN,
-        "Whether each host copies the files that it needs to its own disk, as it does with a "
-        "remote store; for a checkpoint in a folder on the network.",
+        "Whether hosts copy the files that they need from a local checkpoint too: for a folder on "
+        "the network.",
     )
     max_future_seconds: float = option(
         3600.0,

@@ -149,9 +149,9 @@ METRICS: tuple[Metric, ...] = (
           "Balance efficiency of the last batch: mean work of the executors over the largest; "
           "1 is perfect.", lambda b: b.progress.balance),
     _of_hosts("counter", "fetched_bytes_total", "fetched_bytes", "bytes",
-              "Bytes of files of a remote checkpoint that each host copied to its cache."),
+              "Bytes of files that each host copied."),
     _of_hosts("gauge", "mapped_bytes", "mapped_bytes", "bytes",
-              "Files of queries with which each host matched the points of the last batch."),
+              "Files of queries that each host used in the last batch."),
     _of_hosts("counter", "tasks_total", "tasks", "tasks", "Executors' tasks on each host."),
     _of_hosts("counter", "tasks_at_home_total", "at_home", "tasks",
               "Those of them whose executor belongs to the host."),

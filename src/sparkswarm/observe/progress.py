@@ -91,7 +91,7 @@ class Counts:
 
     fetched_bytes: int = count(
         "bytes",
-        "Bytes of files of a remote checkpoint that tasks copied to the cache of their host.",
+        "Bytes of a remote checkpoint's files that tasks copied to their hosts.",
         name="fetched_bytes",
     )
 
@@ -208,7 +208,7 @@ class Progress(Counts):
     query_bytes: int = number(
         "gauge",
         "bytes",
-        "Bytes of the files with queries that points are matched with.",
+        "Bytes of the files with queries.",
         name="query_bytes",
         default=0,
     )
