@@ -13,6 +13,7 @@ import math
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,7 +39,7 @@ from sparkswarm.spark.tasks.point_files import read_point_files
 from sparkswarm.store.epochs import Epochs
 from sparkswarm.store.files import Files
 from sparkswarm.store.quarantine import FAULT_REASONS, POINT
-from sparkswarm.store.queries import GEOMETRY, X, Y, boxes_of
+from sparkswarm.store.queries import EDGES, GEOMETRY, SHAPE_COLUMNS, X, Y, boxes_of
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +52,11 @@ PATIENCE_SECONDS = 10.0
 POLL_SECONDS = 0.1
 """Seconds between looks at whether the first rows have come."""
 
-IDLE = "Waiting for data to arrive"
-"""What Spark says of a stream without new rows."""
+PAUSE = "5 seconds"
+"""Time from the beginning of one batch of a look to that of the next: it ends in between."""
+
+IDLE = "Waiting for"
+"""How Spark begins what it says of a stream between two batches, or without new rows."""
 
 SAMPLE = 20_000
 """Largest number of queries whose place is looked at."""
@@ -126,6 +130,8 @@ def choose_settings(
 def look_at_preload(preload: DataFrame, columns: QueryColumns) -> FirstRows:
     """Return what static queries are."""
     rows = select_operations(preload, columns, register_all=True)
+    # Not the ids, which may be of any type.
+    rows = rows.select(*(name for name in rows.columns if name in (*EDGES, *SHAPE_COLUMNS)))
     total = rows.count()
     if total > SAMPLE:
         rows = rows.sample(fraction=SAMPLE / total, seed=0)
@@ -154,6 +160,7 @@ def look_at_stream(stream: DataFrame, layout: StreamLayout) -> FirstRows:
 
     with tempfile.TemporaryDirectory(prefix="sparkswarm-", ignore_cleanup_errors=True) as folder:
         writer = stream.writeStream.foreachBatch(look).option("checkpointLocation", folder)
+        writer = writer.trigger(processingTime=PAUSE)
         query = writer.queryName("sparkswarm looks at the first rows").start()
         try:
             _wait_for_rows(query, ended)
@@ -164,12 +171,19 @@ def look_at_stream(stream: DataFrame, layout: StreamLayout) -> FirstRows:
 
 
 def _wait_for_rows(query: StreamingQuery, ended: threading.Event) -> None:
-    """Wait until a look has seen rows, or its sources have had none for some seconds."""
+    """Wait until a look has seen rows and rests, or its sources have had none for some seconds.
+
+    A stop in the middle of a batch would fill the log with what it interrupts.
+    """
     idle = 0.0
-    while not ended.wait(POLL_SECONDS) and idle < PATIENCE_SECONDS:
+    while idle < PATIENCE_SECONDS:
+        time.sleep(POLL_SECONDS)
         if error := query.exception():
             raise error
-        idle = idle + POLL_SECONDS if query.status["message"] == IDLE else 0.0
+        is_idle = query.status["message"].startswith(IDLE)
+        if is_idle and ended.is_set():
+            return
+        idle = idle + POLL_SECONDS if is_idle else 0.0
 
 
 def _seen_points(batch: DataFrame) -> FirstRows:
