@@ -47,7 +47,7 @@ def pages() -> dict[str, str]:
 # -- commands ----------------------------------------------------------------------------------
 
 
-USERS = ("demo", "run", "explain", "map")
+USERS = ("demo", "run", "explain", "map", "doctor")
 """The commands whose options are described; those of the others are in their help."""
 
 
@@ -147,7 +147,8 @@ def _first_line(path: Path) -> str:
 ROLES = {
     "experiments · demo": "the paper's evaluation · the demo",
     "bench": "benchmarks",
-    "sim · map · runfile": "virtual machines with faults · live map · runs from a file",
+    "sim · map · runfile · doctor": "virtual machines with faults · live map · runs from a file · "
+    "checks of a machine",
     "spark": "the only package that builds DataFrames",
     "observe": "reads records, renders text; never read by the engine",
     "apps · policies": "what matches · who gets which point",

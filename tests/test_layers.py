@@ -19,7 +19,7 @@ LAYERS = (
     ("apps", "policies"),
     ("observe",),
     ("spark",),
-    ("sim", "map", "runfile"),
+    ("sim", "map", "runfile", "doctor"),
     ("bench",),
     ("experiments", "demo"),
     ("cli",),

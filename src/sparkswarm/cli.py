@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from sparkswarm.bench.cli import bench
+from sparkswarm.doctor.cli import doctor
 from sparkswarm.experiments.cli import figures, simulate
 from sparkswarm.map.cli import map_
 from sparkswarm.runfile.cli import explain, run
@@ -83,6 +84,7 @@ def demo(
 app.command()(run)
 app.command()(explain)
 app.command("map")(map_)
+app.command()(doctor)
 app.command()(fuzz)
 app.command()(simulate)
 app.command()(figures)

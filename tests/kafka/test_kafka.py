@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 
 from sparkswarm.runfile.cli import example_file
 
-from . import kafka_driver_main
+from . import events_driver_main, kafka_driver_main
 from .broker import CONNECTOR, Broker
 from .kafka_driver_main import AFTER_COMMIT, BEFORE_COMMIT
 
@@ -162,7 +162,14 @@ class Run:
 
     def matches(self, isolation: str = "read_committed") -> Counter[tuple[int, tuple[int, ...]]]:
         """Return what a consumer of the results sees."""
-        topic = f"{self.name}-matches"
+        found: Counter[tuple[int, tuple[int, ...]]] = Counter()
+        for row in self.rows("matches", isolation):
+            assert row["ts"] == "2026-11-18T10:00:00.000Z"
+            found[row["id"], tuple(sorted(row["query_ids"]))] += 1
+        return found
+
+    def rows(self, topic: str, isolation: str = "read_committed") -> list[dict]:
+        """Return what a consumer of a topic sees; each row has its id as key."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self._broker.servers,
@@ -171,8 +178,10 @@ class Run:
                 "enable.partition.eof": True,
             }
         )
-        found: Counter[tuple[int, tuple[int, ...]]] = Counter()
-        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(2)])
+        found = []
+        consumer.assign(
+            [TopicPartition(f"{self.name}-{topic}", p, OFFSET_BEGINNING) for p in range(2)]
+        )
         ends = 0
         while ends < 2:
             message = consumer.poll(60)
@@ -182,9 +191,8 @@ class Run:
                 ends += 1
                 continue
             row = json.loads(message.value())
-            assert message.key() == str(row["id"]).encode()
-            assert row["ts"] == "2026-11-18T10:00:00.000Z"
-            found[row["id"], tuple(sorted(row["query_ids"]))] += 1
+            assert message.key() == str(row.get("id", row.get("object"))).encode()
+            found.append(row)
         consumer.close()
         return found
 
@@ -247,6 +255,40 @@ def test_a_broker_killed_in_mid_batch_leaves_each_match_once(run, broker):
         code, log = run.drive()
         assert code == 0, log[-3000:]
     assert run.matches() == fences.expected
+
+
+def test_events_go_to_a_topic_once_and_unread_rows_are_counted(run, broker, tmp_path):
+    """One object that goes in and out of a fence around (0, 0)."""
+    inside, outside = (0.0, 0.0), (100.0, 60.0)
+    places = [outside, inside, inside, outside, inside]
+    rows = [
+        {"id": 7, "x": x, "y": y, "ts": f"2026-11-18T10:0{minute}:00Z"}
+        for minute, (x, y) in enumerate(places)
+    ]
+    run.send("points", rows)
+    command = [events_driver_main.__file__, broker.servers, run.name, str(tmp_path), "1"]
+    said = []
+    for _ in range(2):  # the second start has nothing to add
+        done = subprocess.run(
+            [sys.executable, *command],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        said.append(json.loads(done.stdout.splitlines()[-1]))
+    # Each batch is told what the one before it left behind; the first knows of none.
+    assert [n for n in said[0]["unread"] if n is not None] == [4, 3, 2, 1]
+    assert said[0]["last"] == 0
+    wanted = [("enter", 1), ("exit", 3), ("enter", 4)]
+    found = [
+        (row["event"], int(row["time"][15]))
+        for row in sorted(run.rows("matches"), key=lambda row: row["time"])
+        if row["event"] in ("enter", "exit")
+    ]
+    assert found == wanted
+    assert all((row["object"], row["fence"]) == (7, 1) for row in run.rows("matches"))
 
 
 def test_of_two_drivers_with_one_transactional_id_the_older_one_fails(run, broker):

@@ -7,12 +7,14 @@ import os
 import random
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from sparkswarm import SwarmConfig
 from sparkswarm.map.server import MapServer
 from sparkswarm.observe.journal import Journal
+from sparkswarm.observe.progress import Loan
 
 from ..support.runs import after_a_move, after_sharing, decided, first_plan, progress, wandering
 from ..support.tasks import register
@@ -22,6 +24,14 @@ from .test_fences import Checkpoint
 # On CI a missing browser is an error: otherwise nobody would notice that nothing was tested.
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None and not os.environ.get("CI"), reason="there is no Chromium on this machine"
+)
+
+LAND_IS_THERE = (
+    "performance.getEntriesByType('resource')"
+    ".some(e => e.name.endsWith('land.json') && e.responseEnd > 0)"
+)
+THREE_FRAMES = (
+    "new Promise(r => { const f = n => n ? requestAnimationFrame(() => f(n - 1)) : r(); f(3); })"
 )
 
 HOSTILE = "<img src=x onerror=\"document.body.dataset.hacked='yes'\"><script>alert(1)</script>"
@@ -54,6 +64,8 @@ def page(browser, server):
         browser.open(server.url, **window)
         if batch is not None:
             browser.wait_for(f"document.body?.dataset.batch === '{batch}'")
+            browser.wait_for(LAND_IS_THERE)
+            browser.value(THREE_FRAMES)
         return browser
 
     yield open_page
@@ -83,7 +95,9 @@ def shows(browser, batch):
 def test_it_shows_the_last_batch_of_a_run(page, path):
     write(path, wandering(6))
     browser = page(5)
-    assert browser.state() == {
+    state = browser.state()
+    state.pop("fences", None)  # which are asked for on their own
+    assert state == {
         "state": "live", "frames": "6", "following": "true", "batch": "5", "partitions": "4",
         "moves": "1",
     }  # fmt: skip
@@ -255,7 +269,18 @@ def test_every_control_is_reached_by_the_tab_key(page, path):
         reached.append(
             browser.value("document.activeElement.id || document.activeElement.className")
         )
-    wanted = ["colour", "labels", "moves", "canvas", "first", "back", "play", "forward", "live"]
+    wanted = [
+        "colour",
+        "labels",
+        "moves",
+        "loans",
+        "canvas",
+        "first",
+        "back",
+        "play",
+        "forward",
+        "live",
+    ]
     assert reached[: len(wanted) + 1] == [*wanted, "slider"]
     named = (
         "[...document.querySelectorAll('button, input, select')].every(e => "
@@ -323,6 +348,57 @@ def test_a_page_with_a_token_follows_and_hides_it(browser, path):
         assert "token" not in browser.value("location.href")
         assert browser.errors == []
         server.shutdown()
+
+
+def test_loans_are_arrows_that_fade(page, path):
+    plan = first_plan()
+    lent = replace(progress(0, plan), loans=(Loan(0, 3, plan.partitions[0].id, 400),), lent=400)
+    journal = write(path, [(lent, plan, [])])
+    browser = page(0)
+    drawn = [browser.value(f"{element('canvas')}.toDataURL()")]
+    assert "arrows: points lent" in browser.text("#legend-text")
+    for batch in (1, 2, 3):
+        journal(progress(batch, plan), plan, [])
+        shows(browser, batch)
+        drawn.append(browser.value(f"{element('canvas')}.toDataURL()"))
+    assert len(set(drawn)) == 4, "it fades in each batch, then is gone"
+    click(browser, "loans")
+    browser.wait_for("location.hash === '#loans=0'")
+    assert browser.value(f"{element('canvas')}.toDataURL()") == drawn[3]
+
+
+def test_rows_to_read_are_told_where_they_are_known(page, path):
+    plan = first_plan()
+    journal = write(path, [(progress(0, plan), plan, [])])
+    browser = page(0)
+    assert "to read" not in browser.text("#facts")
+    journal(replace(progress(1, plan), unread_rows=12_345), plan, [])
+    shows(browser, 1)
+    assert "12,345 rows to read" in browser.text("#facts")
+
+
+def test_the_url_keeps_what_is_shown(page, path, server):
+    write(path, wandering(6))
+    browser = page(5)
+    assert browser.value("location.hash") == ""
+    browser.value(f"{element('colour')}.value = 'density'")
+    browser.value(f"{element('colour')}.dispatchEvent(new Event('change'))")
+    click(browser, "labels")
+    click(browser, "first")
+    click(browser, "forward")
+    wanted = "#colour=density&labels=0&batch=1"
+    browser.wait_for(f"location.hash === '{wanted}'")
+    browser.open("about:blank")
+    browser.open(server.url + wanted)
+    shows(browser, 1)
+    assert browser.value(f"{element('colour')}.value") == "density"
+    assert not browser.value(f"{element('labels')}.checked")
+    assert browser.state()["following"] == "false"
+    click(browser, "live")
+    browser.wait_for("location.hash === '#colour=density&labels=0'")
+    shows(browser, 5)
+    browser.value("location.hash = ''")
+    browser.wait_for(f"{element('colour')}.value === 'executor'")
 
 
 def test_hostile_names_show_as_text(page, path):

@@ -180,6 +180,7 @@ def _batch(progress: Progress, now: float) -> Entry:
         "loads": sorted(progress.points_by_partition.items()),
         "loans": [list(loan) for loan in progress.loans],
         "hosts": [use._asdict() for use in progress.hosts],
+        **({} if progress.unread_rows is None else {"unread": progress.unread_rows}),
         "quarantined": [
             [kind, reason, count] for (kind, reason), count in sorted(progress.quarantined.items())
         ],

@@ -7,6 +7,7 @@ field there and count it in the task that sees it.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -141,6 +142,8 @@ class Progress(Counts):
     Spark reports it, and ``work_s`` the learnt prices applied to what it did. ``loans`` are what
     was lent, the largest first. ``stages`` has the seconds of each stage, in their order. ``hosts``
     is empty where all executors share one.
+    ``unread_rows`` is how many rows the sources had, after an earlier batch, that no batch had
+    read; None where they do not say.
     """
 
     batch: int = number("gauge", "", "Batch number.", name="last_batch")
@@ -184,6 +187,7 @@ class Progress(Counts):
         name="lag_seconds",
         default=0.0,
     )
+    unread_rows: int | None = None
     window_points: int = number(
         "gauge",
         "points",
@@ -288,6 +292,10 @@ class Status(Counts):
         The last batch; None before the first.
     decisions
         The last decisions with their reasons.
+    unread_rows
+        How many rows the sources have that no batch has read; None where they do not say.
+    spark
+        Spark's own status of the streaming query, whose values ``status["message"]`` returns too.
     """
 
     active: bool
@@ -299,6 +307,16 @@ class Status(Counts):
     quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
     last: Progress | None = None
     decisions: tuple[Decision, ...] = ()
+    unread_rows: int | None = None
+    spark: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> Status:
+        """Return it: ``handle.status()`` is ``handle.status``, as a StreamingQuery has it."""
+        return self
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a value of Spark's own status."""
+        return self.spark[name]
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the status as names and texts, one for each line or table row."""
@@ -316,6 +334,8 @@ class Status(Counts):
             facts.append((f"batch {self.last.batch}", self.last.summary()))
             if self.last.lag_s:
                 facts.append(("lag", f"{self.last.lag_s:,.1f} s behind the clock"))
+            if self.unread_rows is not None:
+                facts.append(("unread", f"{self.unread_rows:,} rows of the sources"))
             if self.last.loans:
                 facts.append(("lent", self.last.loans_text()))
             if self.last.hosts:
@@ -335,6 +355,25 @@ class Status(Counts):
         from sparkswarm.observe.html import status_html
 
         return status_html(self)
+
+
+def count_unread(sources: Sequence[Any]) -> int | None:
+    """Return how many rows the sources of a streaming query have that it has not read.
+
+    Known where offsets are numbers by topic and partition, as those of Kafka are; None elsewhere.
+    """
+    total = None
+    for source in sources:
+        try:
+            latest, read = (json.loads(text) for text in (source.latestOffset, source.endOffset))
+            total = (total or 0) + sum(
+                max(0, int(end) - int(read.get(topic, {}).get(partition, 0)))
+                for topic, partitions in latest.items()
+                for partition, end in partitions.items()
+            )
+        except (TypeError, ValueError, AttributeError):
+            continue
+    return total
 
 
 class Totals:

@@ -170,6 +170,7 @@ def status_json(status: Status) -> dict[str, Any]:
         **{name: getattr(status, name) for name in names},
         "results": counts.pop("matches"),
         **counts,
+        "unread_rows": status.unread_rows,
         "quarantined": [
             {"kind": kind, "reason": reason, "rows": rows}
             for (kind, reason), rows in sorted(status.quarantined.items())

@@ -39,6 +39,7 @@ from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.point_files import ParquetPoints
 from sparkswarm.spark.session import check_session
 from sparkswarm.spark.sinks import Sink, Sinks, make_sink
+from sparkswarm.spark.stream_writer import MatchStream
 from sparkswarm.store.epochs import Epochs
 from sparkswarm.store.files import Files, check_scheme, local_path
 from sparkswarm.store.queries import EDGES, X, Y
@@ -49,7 +50,7 @@ HISTORY_POINTS, HISTORY_QUERIES = 400_000, 200_000
 
 
 class Swarm:
-    """Matches points against range queries on Spark, with the load balanced between executors.
+    """MatchStream points against range queries on Spark, with the load balanced between executors.
 
     Parameters
     ----------
@@ -231,7 +232,28 @@ class Swarm:
             writer = writer.queryName(name)
         if trigger is not None:
             writer = writer.trigger(**trigger)
-        return Handle(run, writer.start(), sinks)
+        handle = Handle(run, writer.start(), sinks)
+        run.count_unread = lambda: handle.unread_rows
+        return handle
+
+    def match(
+        self, points: DataFrame | None = None, queries: DataFrame | None = None, **arguments: Any
+    ) -> MatchStream:
+        """Return the matches of points and queries, to be written as Spark writes a stream.
+
+        ``swarm.match(points, queries).writeStream.format("parquet").start(path)`` is
+        ``swarm.start(points, queries, sink=ParquetSink(path))``.
+
+        Parameters
+        ----------
+        points, queries
+            Streaming DataFrames.
+        arguments
+            Others of :meth:`start`, such as ``preload`` or ``results``; not those that a writer
+            has methods for.
+        """
+        given = {**arguments, "points": points, "queries": queries}
+        return MatchStream(self.spark, self.start, given)
 
     def _known_ids(self, checkpoint: str) -> str | None:
         """Return the type of the ids of queries in a checkpoint; None where it has numbers."""

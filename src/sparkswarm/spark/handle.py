@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -28,7 +29,7 @@ from sparkswarm.apps.events.reading import (
 )
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.observe.html import handle_html, plot
-from sparkswarm.observe.progress import Status
+from sparkswarm.observe.progress import Status, count_unread
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.driver.batch import DriverContext, Stages, answer_frame, packed_frame
@@ -70,8 +71,9 @@ class Handle:
         self._asking = threading.Lock()
         self._context = DriverContext()
 
+    @property
     def status(self) -> Status:
-        """Return the state of the run; ``print`` it to read it."""
+        """The state of the run; ``print`` it to read it. ``status()`` is the same."""
         run = self._run
         plan = self.plan()
         return Status(
@@ -81,8 +83,16 @@ class Handle:
             round=run.round,
             partitions=len(plan.partitions),
             decisions=tuple(self.decisions()[-5:]),
+            unread_rows=self.unread_rows,
+            spark=self.query.status,
             **run.totals.status_fields(),
         )
+
+    @property
+    def unread_rows(self) -> int | None:
+        """How many rows the sources had that no batch has read, as Spark last said; else None."""
+        progress = self.query.lastProgress
+        return count_unread(progress.sources) if progress else None
 
     def plan(self) -> Plan:
         """Return the plan of the last batch."""
@@ -295,6 +305,51 @@ class Handle:
     def process_all_available(self) -> None:
         """Wait until all that the sources have now is in the sink. For tests."""
         self.query.processAllAvailable()
+
+    # -- as a StreamingQuery has it ------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The id of the run, which its checkpoint keeps."""
+        return str(self.query.id)
+
+    @property
+    def runId(self) -> str:  # noqa: N802 (the names are Spark's)
+        """The id of this start."""
+        return str(self.query.runId)
+
+    @property
+    def name(self) -> str | None:
+        """The name of the streaming query."""
+        return self.query.name
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        """Whether it is running."""
+        return self.query.isActive
+
+    @property
+    def lastProgress(self) -> StreamingQueryProgress | None:  # noqa: N802
+        """Spark's progress of the last trigger; ``status.last`` is ours."""
+        return self.query.lastProgress
+
+    @property
+    def recentProgress(self) -> list[StreamingQueryProgress]:  # noqa: N802
+        """Spark's progress of the last triggers."""
+        return self.query.recentProgress
+
+    def exception(self) -> StreamingQueryException | None:
+        """Return what ended the run; None while it runs, or where it was asked to stop."""
+        error = self.query.exception()
+        return None if error is None or STOPPED in str(error) else error
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802
+        """Wait as :meth:`await_termination` does."""
+        return self.await_termination(timeout)
+
+    def processAllAvailable(self) -> None:  # noqa: N802
+        """Wait as :meth:`process_all_available` does."""
+        self.process_all_available()
 
     def plot(self) -> Figure:
         """Draw the partitions of the plan in force and the work of the last batch."""

@@ -6,6 +6,8 @@ import { areasOf, busyOf, cellsOf, densityOf } from "./history.js";
 
 const LEFT = 46;
 const BOTTOM = 20;
+const FADING = [1, 0.45, 0.2]; // opacity by age in batches
+const MOST_ARROWS = 12;
 const LABELLED = 34; // a higher partition has room for two lines of text
 
 // Okabe and Ito's colours, distinct for colour-blind people; then lighter, then darker.
@@ -51,8 +53,8 @@ export class MapDrawing {
     this.run = null;
   }
 
-  // Draw a frame; `moves` has the moves of the last batches, newest first; `picked` is an id.
-  draw(run, frame, { by, labels, moves, picked, overlay }) {
+  // Draw a frame; `moves` and `loans` are those of the last batches, newest first; `picked` is an id.
+  draw(run, frame, { by, labels, moves, loans, picked, overlay }) {
     this.run = run;
     const { canvas } = this;
     const context = this.#prepare();
@@ -84,6 +86,7 @@ export class MapDrawing {
     if (frame) {
       this.#edges(context, frame, colours);
       overlay(context, (x, y) => this.#project(x, y), this.turns(), colours);
+      loans.forEach((some, age) => this.#loans(context, frame, some, age, colours));
       if (labels) this.#numbers(context, frame, moves[0] ?? [], colours);
       moves.forEach((some, age) => this.#moves(context, some, age, colours));
       const chosen = frame.partitions.find((p) => p.id === picked);
@@ -227,8 +230,29 @@ export class MapDrawing {
     }
   }
 
+  // Arrows from the partitions whose points were lent to the nearest partition of the borrower.
+  #loans(context, frame, loans, age, colours) {
+    const largest = loans.slice(0, MOST_ARROWS);
+    const most = largest[0]?.[3] ?? 1;
+    const middle = ({ cells }) => {
+      const [left, top, width, height] = this.box(cells);
+      return [left + width / 2, top + height / 2];
+    };
+    for (const [, borrower, id, points] of largest) {
+      const lent = frame.partitions.find((p) => p.id === id);
+      const ends = frame.partitions.filter((p) => p.owners.includes(borrower)).map(middle);
+      if (!lent || !ends.length) continue;
+      const from = middle(lent);
+      const far = ([x, y]) => Math.hypot(x - from[0], y - from[1]);
+      const to = ends.reduce((best, end) => (far(end) < far(best) ? end : best));
+      context.globalAlpha = FADING[age] * (0.35 + (0.65 * points) / most);
+      bow(context, from, to, 1 + (2.5 * points) / most, colours.accent);
+    }
+    context.globalAlpha = 1;
+  }
+
   #moves(context, moves, age, colours) {
-    context.globalAlpha = [1, 0.45, 0.2][age] ?? 0;
+    context.globalAlpha = FADING[age] ?? 0;
     for (const { partition } of moves) {
       outline(context, this.box(partition.cells, 8), colours.move, age ? 1.5 : 2.5);
     }
@@ -328,6 +352,27 @@ function stripes(context, [left, top, width, height], { owners, tickets }) {
     });
   }
   context.restore();
+}
+
+// An arrow that bends, so that one in the other direction does not cover it.
+function bow(context, [x1, y1], [x2, y2], width, colour) {
+  const length = Math.hypot(x2 - x1, y2 - y1);
+  if (length < 6) return;
+  const [cx, cy] = [(x1 + x2) / 2 - (y2 - y1) / 6, (y1 + y2) / 2 + (x2 - x1) / 6];
+  const angle = Math.atan2(y2 - cy, x2 - cx);
+  const head = Math.min(length / 2, 5 + 2 * width);
+  context.strokeStyle = context.fillStyle = colour;
+  context.lineWidth = width;
+  context.beginPath();
+  context.moveTo(x1, y1);
+  context.quadraticCurveTo(cx, cy, x2 - head * Math.cos(angle), y2 - head * Math.sin(angle));
+  context.stroke();
+  context.beginPath();
+  context.moveTo(x2, y2);
+  for (const side of [-0.45, 0.45]) {
+    context.lineTo(x2 - head * Math.cos(angle + side), y2 - head * Math.sin(angle + side));
+  }
+  context.fill();
 }
 
 function outline(context, box, colour, width) {

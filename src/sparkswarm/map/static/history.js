@@ -81,6 +81,7 @@ export class History {
       lent: entry.lent ?? 0,
       loans: entry.loans ?? [],
       hosts: entry.hosts ?? [],
+      unread: entry.unread ?? null,
       bad: entry.quarantined.reduce((sum, [, , count]) => sum + count, 0),
       loads: entry.loads?.length ? new Map(entry.loads) : null,
       executors: this.plan.executors,

@@ -12,6 +12,8 @@ const STEP = 250; // milliseconds that a replay shows each batch
 const SILENT = 15; // a run seems over after this many seconds, and times a batch's length, without a batch
 const MAX_DECISIONS = 100; // lines of the log
 const MAX_MOVES = 12; // listed as text
+const AGES = [0, 1, 2]; // of the batches whose moves and loans are drawn, fading
+const CONTROLS = ["colour", "labels", "moves", "fences", "objects", "loans", "requests"];
 
 const byId = (id) => document.getElementById(id);
 const history = new History();
@@ -140,9 +142,10 @@ function paint() {
   const frame = history.frames[index];
   showState(frame);
   showPlayer(index, frame);
-  const moves = [0, 1, 2]
-    .filter((age) => index - age > 0)
+  keepView();
+  const moves = AGES.filter((age) => index - age > 0)
     .map((age) => movesBetween(history.frames[index - age - 1], history.frames[index - age]));
+  const loans = AGES.filter((age) => index - age >= 0).map((age) => history.frames[index - age].loans);
   if (history.run) {
     byId("canvas").hidden = false;
     const by = byId("colour").value;
@@ -150,6 +153,7 @@ function paint() {
       by,
       labels: byId("labels").checked,
       moves: byId("moves").checked ? moves : [],
+      loans: byId("loans").checked ? loans : [],
       picked,
       overlay: (context, project, turns, colours) =>
         fences.draw(context, project, turns, colours, {
@@ -200,6 +204,7 @@ function showState(frame) {
     count(frame.partitions.length, "partition"),
     `${short(frame.points)} points and ${short(frame.matches)} results in ${frame.seconds.toFixed(2)} s`,
   ];
+  if (frame.unread !== null) facts.push(`${short(frame.unread)} rows to read`);
   if (frame.bad) facts.push(count(frame.bad, "bad row"));
   setText("facts", facts.join(" · "));
 }
@@ -241,6 +246,7 @@ function showLegend(frame, by) {
   if (fences.total > fences.list.length) {
     text += `; the largest ${short(fences.list.length)} of ${short(fences.total)} fences`;
   }
+  if (byId("loans").checked && frame?.loans.length) text += "; arrows: points lent to a partition's executor";
   setText("legend-low", low);
   setText("legend-high", high);
   setText("legend-text", text);
@@ -339,7 +345,40 @@ function duration(seconds) {
 
 // -- controls -------------------------------------------------------------------------------
 
-for (const id of ["colour", "labels", "moves", "fences", "objects", "requests"]) byId(id).addEventListener("change", show);
+// The URL keeps what is shown: a link or a reload shows the same. What is usual is left out.
+function keepView() {
+  const view = new URLSearchParams();
+  for (const id of CONTROLS) {
+    const control = byId(id);
+    if (control.type === "checkbox") {
+      if (control.checked !== control.defaultChecked) view.set(id, Number(control.checked));
+    } else if (control.selectedIndex > 0) view.set(id, control.value);
+  }
+  if (!following && shownBatch !== null) view.set("batch", shownBatch);
+  const hash = view.size ? `#${view}` : "";
+  if (hash !== location.hash) window.history.replaceState(null, "", hash || location.pathname);
+}
+
+function readView() {
+  const view = new URLSearchParams(location.hash.slice(1));
+  for (const id of CONTROLS) {
+    const control = byId(id);
+    const value = view.get(id);
+    if (control.type === "checkbox") control.checked = value === null ? control.defaultChecked : value === "1";
+    else control.selectedIndex = Math.max(0, [...control.options].findIndex((option) => option.value === value));
+  }
+  const batch = view.get("batch");
+  following = !/^-?\d+$/.test(batch ?? "");
+  if (!following) shownBatch = Number(batch);
+}
+
+readView();
+window.addEventListener("hashchange", () => {
+  stop();
+  readView();
+  show();
+});
+for (const id of CONTROLS) byId(id).addEventListener("change", show);
 const step = (wanted) => () => {
   stop();
   goTo(wanted());

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,8 @@ class RunLoop:
         Called after every batch.
     failure
         Why a batch failed, in one line; empty while none has.
+    count_unread
+        Returns how far the sources are behind, where they know it.
     batch_lock, stop_requested
         The lock is held while a batch runs; under it, a stop is requested.
     """
@@ -144,6 +146,7 @@ class RunLoop:
         self._new_decisions: list[Decision] = []
         self.observers: list[Observer] = []
         self.failure = ""
+        self.count_unread: Callable[[], int | None] = lambda: None
         self.batch_lock = threading.Lock()
         self.stop_requested = False
         self._requests = threading.Lock()
@@ -272,7 +275,8 @@ class RunLoop:
             task_input, outputs, timer.seconds, manifest, work, self._prices, hosts
         )
         self._borrowed = tuple({(loan.partition, loan.borrower) for loan in progress.loans})
-        self._finish(replace(progress, lag_s=self._lag()), quarantine)
+        progress = replace(progress, lag_s=self._lag(), unread_rows=self.count_unread())
+        self._finish(progress, quarantine)
 
     def next_epoch(self, number: int) -> tuple[Epoch, Commit]:
         """Return what fixes a batch, durable, and the commit before it."""
