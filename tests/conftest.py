@@ -21,7 +21,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 
 # Virtual machines for tests live for a minute or two: the JVM's slower, better compiler would take
 # more processor time than it saves.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 STARTS_SPARK = (
     "behaviour/", "bench/", "demo/", "examples/", "map/test_run", "runfile/", "sim/test_fuzz",
