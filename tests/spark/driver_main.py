@@ -209,7 +209,7 @@ class Death:
     def lay_in_wait(self) -> None:
         """Wrap what the engine does on the driver."""
         from sparkswarm.protocol.plan import Plan
-        from sparkswarm.spark.driver import batch, run
+        from sparkswarm.spark.driver import batch, cleaning
         from sparkswarm.store import deltas
         from sparkswarm.store.epochs import Epochs
         from sparkswarm.store.files import Files
@@ -219,7 +219,7 @@ class Death:
         write, delete, compact = RecordFiles.write, Files.delete, batch.Stages.compact
         # Queries are compacted now and then, and files deleted.
         deltas.COMPACT_LEAST = 60
-        run.GARBAGE_EVERY = 2
+        cleaning.CLEAN_EVERY = 2
 
         def begun(epochs: Epochs, epoch: Any) -> Any:
             self.under_way = epoch.batch

@@ -138,7 +138,7 @@ def test_a_run_that_fails_after_the_commit_has_each_result_once(
         if what.batch == 1 and not (tmp_path / "failed").exists():
             (tmp_path / "failed").touch()
             raise OSError("the disk is full")
-        commit(self, what)
+        return commit(self, what)
 
     monkeypatch.setattr(Epochs, "commit", failing)
     if writer == "driver":
