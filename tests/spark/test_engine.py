@@ -646,8 +646,6 @@ def test_columns_that_were_asked_for_must_be_there(spark, tmp_path, streams, col
         ("points", "x", "string", {}),
         ("points", "y", "boolean", {}),
         ("points", "ts", "string", {"point_columns": PointColumns(time="ts")}),
-        ("queries", "id", "string", {}),
-        ("queries", "id", "double", {}),
         ("queries", "op", "binary", {}),
         ("queries", "max_y", "string", {}),
         ("queries", "expires", "string", {"query_columns": QueryColumns(expires="expires")}),
@@ -694,7 +692,7 @@ def test_a_history_is_sampled_over_the_whole_table(spark, monkeypatch):
     points = spark.range(10_000).selectExpr("id", "CAST(id DIV 100 AS DOUBLE) x", f"{cell} y")
     queries = points.selectExpr("id", "x min_x", "y min_y", "x max_x", "y max_y")
     swarm = Swarm(spark, SwarmConfig(bounds=(0, 0, 100, 100), grid=(10, 10)))
-    past = swarm._history((points, queries), PointColumns(), QueryColumns())
+    past = swarm._history((points, queries), PointColumns(), QueryColumns(), swarm.config)
     for found in (past.x, past.queries.col_start * 10.0):
         assert 400 < len(found) < 600
         assert 40 < np.median(found) < 60
