@@ -119,7 +119,7 @@ def five_stages() -> str:
 # -- modules -----------------------------------------------------------------------------------
 
 ROLE = re.compile(r":\w+:`~?([\w.]+)`")
-BESIDE = ("bench", "demo", "experiments", "map", "sim", "workloads")
+BESIDE = ("bench", "demo", "experiments", "map", "observe", "runfile", "sim", "workloads")
 """Packages that no run of the engine needs: named without their modules."""
 
 
