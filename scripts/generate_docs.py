@@ -52,10 +52,12 @@ USERS = ("demo", "run", "explain", "map", "doctor")
 
 
 def commands() -> str:
-    """Return a section for each command that users need, and a line for each of the others."""
+    """Return a section for each command that users need, a line for others, none for benchmarks."""
     parts, others = [], []
     for name, command in _commands(get_command(app), "sparkswarm"):
         about = _unwrapped(command.help)
+        if name.split()[1] == "bench":
+            continue
         if name.split()[1] not in USERS:
             others.append(f"- `{name}`: {about.splitlines()[0]}")
             continue
@@ -65,7 +67,7 @@ def commands() -> str:
         parts.append(f"\n## `{' '.join([name, *usage])}`\n\n{about}\n")
         parts += [f"- `{w}`: {p.help}" for w, p in zip(words, places, strict=True)]
         parts += [_described(p) for p in command.params if p.param_type_name != "argument"]
-    return "\n".join([*parts, "\n## Benchmarks and the simulator\n", *others])
+    return "\n".join([*parts, "\n## The simulator\n", *others])
 
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
