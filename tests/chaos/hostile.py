@@ -15,6 +15,9 @@ from ..spark.world import BOUNDS, POINTS_SCHEMA, START, config
 from .trial import Trial
 
 SMALL, LARGE = 100_000, 1_000
+SIZE = 0.01
+"""The sides of a small query."""
+
 BATCHES, POINTS = 8, 2_000
 QUERIES_SCHEMA = "id BIGINT, min_x DOUBLE, min_y DOUBLE, max_x DOUBLE, max_y DOUBLE"
 
@@ -31,10 +34,9 @@ CONDITIONS = (
 
 def queries(trial: Trial) -> None:
     """World-covering queries among many small ones: at a stated price, or refused."""
-    rng = np.random.default_rng(915)
-    _write_points(trial, rng)
-    _write_queries(trial, rng, "small", SMALL, 0.01)
-    _write_queries(trial, rng, "all", SMALL, 0.01, LARGE)
+    _write_points(trial)
+    _write_queries(trial, "small", 0)
+    _write_queries(trial, "all", LARGE)
     times: dict[str, list[list[float]]] = {"small": [], "all": [], "limited": []}
     matches: dict[str, int] = {}
     for number in trial.repeat(3):
@@ -65,7 +67,8 @@ def queries(trial: Trial) -> None:
     _conditions(trial)
 
 
-def _write_points(trial: Trial, rng: Any) -> None:
+def _write_points(trial: Trial) -> None:
+    rng = np.random.default_rng(915)
     folder = trial.folder / "points"
     folder.mkdir()
     for batch in range(BATCHES):
@@ -78,15 +81,15 @@ def _write_points(trial: Trial, rng: Any) -> None:
         pq.write_table(pa.table(columns), folder / f"{batch}.parquet")
 
 
-def _write_queries(
-    trial: Trial, rng: Any, name: str, small: int, size: float, large: int = 0
-) -> None:
-    x, y = (rng.uniform(BOUNDS[i], BOUNDS[i + 2], small) for i in (0, 1))
-    boxes = np.stack([x, y, x + size, y + size])
+def _write_queries(trial: Trial, name: str, large: int) -> None:
+    """Write the small queries, the same in every file, and large ones behind them."""
+    rng = np.random.default_rng(916)
+    x, y = (rng.uniform(BOUNDS[i], BOUNDS[i + 2], SMALL) for i in (0, 1))
+    boxes = np.stack([x, y, x + SIZE, y + SIZE])
     boxes = np.hstack([boxes, np.tile(np.array([BOUNDS]).T, large)])
     columns = dict(zip(("min_x", "min_y", "max_x", "max_y"), boxes, strict=True))
     (trial.folder / name).mkdir()
-    table = pa.table({"id": np.arange(small + large), **columns})
+    table = pa.table({"id": np.arange(SMALL + large), **columns})
     pq.write_table(table, trial.folder / name / "queries.parquet")
 
 
