@@ -153,7 +153,7 @@ class SwarmConfig:
         "fraction",
     )
     max_query_bytes: int = option(
-        1_000_000,
+        16_000_000,
         whole(1),
         "Largest size of what a query has beside its rectangle: the columns of an application, "
         "such as conditions and keywords, and the text of a geometry. Larger ones are rejected.",
