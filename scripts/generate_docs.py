@@ -187,8 +187,9 @@ def reliability() -> str:
         verdict = "ok" if row["ok"] else "**open**"
         cells = [row["name"], f"{tried}, {row['whole']:,}", *counts, recovered, verdict]
         lines.append(f"| {' | '.join(cells)} |")
+    only = f" --only '{found['only']}'" if found["only"] else ""
     where = (
-        f'*Rows of `make chaos CHAOS_ARGS="--minutes {found["minutes"]:g}"`, {found["remark"]}: '
+        f'*`make chaos CHAOS_ARGS="--minutes {found["minutes"]:g}{only}"`, {found["remark"]}: '
         f"{found['cores']} cores, {found['memory_gb']} GB, {found['date']}.*"
     )
     return "\n".join([*lines, "", where])

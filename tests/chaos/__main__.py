@@ -47,7 +47,7 @@ def main() -> int:
     folder = Path(given.keep or tempfile.mkdtemp(prefix="sparkswarm-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        results = run_all(rows, 60 * given.minutes, folder, given.json)
+        results = run_all(rows, 60 * given.minutes, folder, given.json, given.only)
     finally:
         if not given.keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def run_all(
-    rows: list[Row], seconds: float, folder: Path, json_to: str | None
+    rows: list[Row], seconds: float, folder: Path, json_to: str | None, only: str = ""
 ) -> list[dict[str, Any]]:
     """Run rows one after the other; time that one leaves is for those behind it.
 
@@ -73,7 +73,8 @@ def run_all(
             results.append({**result, "whole": row.whole})
             print(line(results[-1]), flush=True)
             if json_to:
-                table = {"rows": results, "minutes": round(seconds / 60, 1), **where()}
+                minutes = round(seconds / 60, 1)
+                table = {"rows": results, "minutes": minutes, "only": only, **where()}
                 Path(json_to).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     finally:
         session.stop()

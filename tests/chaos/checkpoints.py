@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -70,7 +71,8 @@ def _world(trial: Trial, seed: int, batches: int) -> tuple[World, Folders]:
 
 def _last(folder: Path) -> list[Path]:
     """Return the last record of a folder, with its checksum and whatever else is its own."""
-    number = max(int(file.name.partition(".")[0]) for file in folder.glob("[0-9]*"))
+    # A record of ours that a later driver wrote has the driver's number behind its own.
+    number = max(int(re.split("[.-]", file.name)[0]) for file in folder.glob("[0-9]*"))
     return [file for file in folder.iterdir() if str(number) in file.name.split(".")] + [
         file for file in folder.glob(f"{number:012d}*.json")
     ]
