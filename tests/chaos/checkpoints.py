@@ -69,6 +69,17 @@ def _world(trial: Trial, seed: int, batches: int) -> tuple[World, Folders]:
     return world, world.write(trial.folder / "world")
 
 
+def _run_up_to(trial: Trial, folders: Folders, batch: int, checkpoint: Path, out: Path) -> None:
+    """Run the batches before one; its files come back afterwards."""
+    late = sorted(folders.folder.glob(f"*/0000{batch}*.parquet"))
+    for file in late:
+        file.rename(trial.folder / f"{file.parent.name}-{file.name}")
+    sink = ParquetSink(str(out))
+    start_world(trial.session(), folders, checkpoint, sink).await_termination()
+    for file in late:
+        (trial.folder / f"{file.parent.name}-{file.name}").rename(file)
+
+
 def _last(folder: Path) -> list[Path]:
     """Return the last record of a folder, with its checksum and whatever else is its own."""
     # A record of ours that a later driver wrote has the driver's number behind its own.
@@ -82,12 +93,7 @@ def damaged_files(trial: Trial) -> None:
     """Cut, flip and delete every file of a checkpoint in turn, and go on with what is left."""
     spark, world, folders = trial.session(), *_world(trial, 905, 4)
     checkpoint, out = trial.folder / "checkpoint", trial.folder / "out"
-    late = sorted(folders.folder.glob("*/00003*.parquet"))
-    for file in late:
-        file.rename(trial.folder / f"{file.parent.name}-{file.name}")
-    start_world(spark, folders, checkpoint, ParquetSink(str(out))).await_termination()
-    for file in late:
-        (trial.folder / f"{file.parent.name}-{file.name}").rename(file)
+    _run_up_to(trial, folders, 3, checkpoint, out)
     wanted = expected(world).matches
     cases = [
         (file.relative_to(checkpoint), damage)
@@ -137,12 +143,7 @@ def settings(trial: Trial) -> None:
     """Go on with another grid, bounds, columns, executors, and with other formats."""
     spark, world, folders = trial.session(), *_world(trial, 906, 3)
     checkpoint, out = trial.folder / "checkpoint", trial.folder / "out"
-    late = sorted(folders.folder.glob("*/00002*.parquet"))
-    for file in late:
-        file.rename(trial.folder / f"{file.parent.name}-{file.name}")
-    start_world(spark, folders, checkpoint, ParquetSink(str(out))).await_termination()
-    for file in late:
-        (trial.folder / f"{file.parent.name}-{file.name}").rename(file)
+    _run_up_to(trial, folders, 2, checkpoint, out)
 
     def start(number: int, points: PointColumns | None = None, **changed: Any) -> None:
         copy = trial.folder / f"copy-{number}"

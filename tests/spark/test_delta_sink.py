@@ -14,10 +14,9 @@ from pyspark.errors import StreamingQueryException
 import sparkswarm.spark.delta_sink
 from sparkswarm import DeltaSink
 from sparkswarm.errors import ConfigError, InputError, StoreError
-from sparkswarm.store.epochs import Epochs
 
 from .test_sinks import start
-from .world import difference, expected, make_world, matches_of
+from .world import difference, expected, fail_one_commit, make_world, matches_of
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -132,15 +131,7 @@ def test_a_run_that_fails_after_the_commit_has_each_result_once(
 ):
     world = make_world(85, batches=3)
     out = tmp_path / "out"
-    commit = Epochs.commit
-
-    def failing(self, what):
-        if what.batch == 1 and not (tmp_path / "failed").exists():
-            (tmp_path / "failed").touch()
-            raise OSError("the disk is full")
-        return commit(self, what)
-
-    monkeypatch.setattr(Epochs, "commit", failing)
+    fail_one_commit(monkeypatch, 1)
     if writer == "driver":
         monkeypatch.setattr(DeltaSink, "stage", lambda *_: None)
     with pytest.raises(StreamingQueryException, match="the disk is full"):

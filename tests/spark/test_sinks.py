@@ -11,10 +11,17 @@ from pyspark.errors import StreamingQueryException
 
 from sparkswarm import ParquetSink, Swarm
 from sparkswarm.errors import ConfigError, StoreError
-from sparkswarm.store.epochs import Epochs
 
 from .test_engine import WITH_EXPIRY
-from .world import Folders, config, difference, expected, make_world, matches_in
+from .world import (
+    Folders,
+    config,
+    difference,
+    expected,
+    fail_one_commit,
+    make_world,
+    matches_in,
+)
 
 
 def start(spark, tmp_path, world, sink, **options):
@@ -63,15 +70,7 @@ def test_both_writers_write_the_same(spark, tmp_path):
 def test_a_batch_that_comes_again_replaces_its_files(spark, tmp_path, monkeypatch):
     world = make_world(83, batches=3)
     sink = ParquetSink(str(tmp_path / "out"))
-    commit = Epochs.commit
-
-    def failing(self, what):
-        if what.batch == 1 and not (tmp_path / "failed").exists():
-            (tmp_path / "failed").touch()
-            raise OSError("the disk is full")
-        return commit(self, what)
-
-    monkeypatch.setattr(Epochs, "commit", failing)
+    fail_one_commit(monkeypatch, 1)
     with pytest.raises(StreamingQueryException, match="the disk is full"):
         start(spark, tmp_path, world, sink)
     assert (tmp_path / "out" / "batch_id=1").exists()

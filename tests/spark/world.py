@@ -38,6 +38,7 @@ from sparkswarm.protocol.partition import (
     split,
 )
 from sparkswarm.protocol.plan import Plan
+from sparkswarm.store.epochs import Epochs
 
 BOUNDS = (-3.0, 10.0, 7.1, 17.3)
 GRID = (20, 16)
@@ -757,3 +758,16 @@ class Restless:
 def last_json(said: str) -> str:
     """Return the last line of a driver's output that is its own; Spark may have the last word."""
     return next(line for line in reversed(said.splitlines()) if line.startswith("{"))
+
+
+def fail_one_commit(monkeypatch, batch):
+    """Let the first commit of a batch fail, after all of its work is done."""
+    commit, failed = Epochs.commit, []
+
+    def failing(self, what):
+        if what.batch == batch and not failed:
+            failed.append(batch)
+            raise OSError("the disk is full")
+        return commit(self, what)
+
+    monkeypatch.setattr(Epochs, "commit", failing)
