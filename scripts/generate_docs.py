@@ -121,22 +121,27 @@ def five_stages() -> str:
 # -- modules -----------------------------------------------------------------------------------
 
 ROLE = re.compile(r":\w+:`~?([\w.]+)`")
-BESIDE = ("bench", "demo", "experiments", "map", "observe", "runfile", "sim", "workloads")
-"""Packages that no run of the engine needs: named without their modules."""
+LISTED = ("protocol", "spark", "spark/driver", "spark/tasks", "store")
+"""Packages whose modules are listed: those that a point, an operation and a round pass."""
 
 
 def modules() -> str:
-    """Return the first line of every module's docstring, package by package."""
+    """Return the first lines of the docstrings of some packages and their modules."""
     parts = []
-    folders = [SOURCE, *sorted(path.parent for path in SOURCE.rglob("__init__.py"))]
-    for folder in dict.fromkeys(folders):
-        name = folder.relative_to(SOURCE).as_posix()
-        about = _first_line(folder / "__init__.py")
-        parts.append(f"\n## `{'sparkswarm' if name == '.' else name}`\n\n{about}\n")
+    for name in LISTED:
+        folder = SOURCE / name
+        parts.append(f"\n## `{name}`\n\n{_first_line(folder / '__init__.py')}\n")
         for path in sorted(folder.glob("*.py")):
-            if name not in BESIDE and not path.name.startswith("__"):
-                parts.append(f"- `{path.name}`: {_first_line(path)}")
+            if not path.name.startswith("__"):
+                parts.append(f"- `{path.stem}`: {_without_name(_first_line(path), path.stem)}")
     return "\n".join(parts)
+
+
+def _without_name(line: str, name: str) -> str:
+    """Return a line without a first word that only repeats the module's name."""
+    first, colon, rest = line.partition(": ")
+    same = colon and first.lower().removeprefix("a ").replace(" ", "_") == name
+    return rest[0].upper() + rest[1:] if same else line
 
 
 def _first_line(path: Path) -> str:

@@ -271,4 +271,4 @@ class SwarmConfig:
 
 def settings_table() -> str:
     """Return all settings as a Markdown table, for docs/reference/settings.md."""
-    return markdown("setting", options_of(SwarmConfig).values(), units=True)
+    return markdown("setting", options_of(SwarmConfig).values())

@@ -33,23 +33,28 @@ class ValueKind:
         Returns the value to use; raises ValueError, KeyError or TypeError if it is not allowed.
     from_text
         Converts text to a value for ``check``, for options that are always text.
+    brief
+        What tables show instead of ``allowed``.
     """
 
     allowed: str
     check: Callable[[Any], Any]
     from_text: Callable[[str], object] = str
+    brief: str = ""
 
 
 def whole(low: int | None = None, high: int | None = None) -> ValueKind:
     """Return the kind of integers within a range, both ends included."""
     allowed = "a whole number" + _range(low, high)
-    return ValueKind(allowed, functools.partial(_number, (int,), low, high), int)
+    check = functools.partial(_number, (int,), low, high)
+    return ValueKind(allowed, check, int, _brief_range(low, high) or "integer")
 
 
 def number(low: float | None = None, high: float | None = None) -> ValueKind:
     """Return the kind of numbers within a range, both ends included; never NaN."""
     allowed = "a number" + _range(low, high)
-    return ValueKind(allowed, functools.partial(_number, (int, float), low, high), float)
+    check = functools.partial(_number, (int, float), low, high)
+    return ValueKind(allowed, check, float, _brief_range(low, high) or "number")
 
 
 def numbers(count: int, of_integers: bool = False) -> ValueKind:
@@ -74,7 +79,8 @@ def choice(*names: str) -> ValueKind:
             raise ValueError
         return value
 
-    return ValueKind("one of " + ", ".join(f'"{name}"' for name in names), check)
+    quoted = ", ".join(f'"{name}"' for name in names)
+    return ValueKind(f"one of {quoted}", check, brief=quoted)
 
 
 def _boolean(value: object) -> bool:
@@ -183,16 +189,15 @@ def markdown(
     title: str,
     options: Iterable[Option],
     written: Callable[[object], str] = str,
-    units: bool = False,
 ) -> str:
     """Return options as a Markdown table; ``title`` heads the column of their names."""
-    head = [title, "default", *(["unit"] if units else []), "allowed", "meaning"]
+    head = [title, "default", "allowed", "meaning"]
     rows = [head, ["---"] * len(head)]
     for one in options:
         default = written(one.default) if one.default not in (None, "") else ""
         shown = "**required**" if one.is_required else f"`{default}`" if default else "none"
-        unit = [one.unit] if units else []
-        rows.append([f"`{one.name}`", shown, *unit, one.kind.allowed, one.meaning])
+        allowed = one.kind.brief or one.kind.allowed
+        rows.append([f"`{one.name}`", f"{shown} {one.unit}".strip(), allowed, one.meaning])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -209,6 +214,12 @@ def _range(low: float | None, high: float | None) -> str:
     if high is None:
         return "" if low is None else f" of at least {_short(low)}"
     return f" from {_short(low or 0)} to {_short(high)}"
+
+
+def _brief_range(low: float | None, high: float | None) -> str:
+    if high is None:
+        return "" if low is None else f"≥ {_short(low)}"
+    return f"{_short(low or 0)} to {_short(high)}"
 
 
 def _short(value: float) -> str:

@@ -335,10 +335,9 @@ class MetricsListener(StreamingQueryListener):
 
 def metrics_table() -> str:
     """Return all metrics as a Markdown table, for the documentation."""
-    lines = ["| name | kind | unit | labels | meaning |", "|---|---|---|---|---|"]
+    lines = ["| name | kind, unit | labels | meaning |", "|---|---|---|---|"]
     for metric in METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
-        lines.append(
-            f"| `{metric.name}` | {metric.kind} | {metric.unit} | {labels} | {metric.meaning} |"
-        )
+        kind = ", ".join(filter(None, (metric.kind, metric.unit)))
+        lines.append(f"| `{metric.name}` | {kind} | {labels} | {metric.meaning} |")
     return "\n".join(lines) + "\n"

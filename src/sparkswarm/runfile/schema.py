@@ -93,14 +93,17 @@ def _duration(least: int = 0) -> ValueKind:
             raise ValueError from None
         return text
 
-    return ValueKind('a time such as "90 s" or "10 minutes"' + ", more than 0" * least, check)
+    allowed = 'a time such as "90 s" or "10 minutes"' + ", more than 0" * least
+    return ValueKind(allowed, check, brief="time" + ", > 0" * least)
 
 
-TEXT = ValueKind("a string that is not empty", _text)
-TEXTS = ValueKind("a list of strings", _texts)
-COLUMNS = ValueKind("a list of strings, or a table of strings", _columns)
-VALUES = ValueKind("a table of strings, numbers, true and false", _flat)
-TABLE = ValueKind("a table", _table)
+TEXT = ValueKind("a string that is not empty", _text, brief="string")
+TEXTS = ValueKind("a list of strings", _texts, brief="strings")
+COLUMNS = ValueKind(
+    "a list of strings, or a table of strings", _columns, brief="list or table of strings"
+)
+VALUES = ValueKind("a table of strings, numbers, true and false", _flat, brief="table")
+TABLE = ValueKind("a table", _table, brief="table")
 CLASS = _pattern(r"\w+(\.\w+)*:\w+", 'a place such as "package.module:Name"')
 INTERVAL = _pattern(
     r"(\d+\s+(microsecond|millisecond|second|minute|hour|day)s?\s*)+",
