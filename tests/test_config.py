@@ -262,7 +262,7 @@ def test_the_table_has_a_line_for_every_setting_with_all_that_is_known_of_it() -
         assert (allowed, meaning) == (setting.kind.brief or setting.kind.allowed, setting.meaning)
         assert meaning
         if field.name in NUMBERS:
-            assert allowed == allowed_of(field.name)
+            assert setting.kind.allowed == allowed_of(field.name)
 
 
 def test_the_table_ends_with_a_line_break() -> None:
