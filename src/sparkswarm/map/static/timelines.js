@@ -9,11 +9,12 @@ const RIGHT = 8;
 const PAD = 6;
 const HEIGHT = 92;
 const AXIS = 30;
+const LABEL = 86; // pixels from one label of the axis to the next
 
 const MEASURES = [
   { name: "throughput", title: "Throughput, points per second", value: (f) => (f.seconds ? f.points / f.seconds : 0), show: (v) => short(Math.round(v)) },
   { name: "latency", title: "Latency, seconds per batch", value: (f) => f.seconds / f.count, show: (v) => `${v.toFixed(2)} s` },
-  { name: "lag", title: "Lag, seconds from the latest event to the clock", value: (f) => f.lag, show: (v) => `${short(Math.round(v))} s` },
+  { name: "lag", title: "Lag, seconds from the latest event to the clock", value: (f) => f.lag, show: (v) => `${short(Math.round(v))} s`, isKnown: (frames) => frames.some((f) => f.lag) },
   { name: "balance", title: "Balance, mean work / largest, 1 is perfect", value: (f) => f.balance, show: (v) => v.toFixed(2), most: 1 },
   { name: "queries", title: "Queries, operations per batch", value: (f) => f.operations / f.count, show: (v) => short(Math.round(v)) },
 ];
@@ -24,7 +25,10 @@ export class Timelines {
   }
 
   draw(frames, index, clock) {
-    for (const chart of this.charts) chart.draw(frames, index, clock);
+    for (const chart of this.charts) {
+      chart.figure.hidden = chart.measure.isKnown?.(frames) === false;
+      if (!chart.figure.hidden) chart.draw(frames, index, clock);
+    }
   }
 }
 
@@ -33,12 +37,12 @@ class Chart {
     this.measure = measure;
     this.hasAxis = hasAxis;
     this.count = 0;
-    const figure = parent.appendChild(document.createElement("figure"));
-    const caption = figure.appendChild(document.createElement("figcaption"));
+    this.figure = parent.appendChild(document.createElement("figure"));
+    const caption = this.figure.appendChild(document.createElement("figcaption"));
     caption.appendChild(document.createElement("span")).textContent = measure.title;
     this.number = caption.appendChild(document.createElement("span"));
     this.number.dataset.measure = measure.name;
-    this.canvas = figure.appendChild(document.createElement("canvas"));
+    this.canvas = this.figure.appendChild(document.createElement("canvas"));
     this.canvas.setAttribute("role", "img");
     const pick = (event) => {
       if (!this.count || !event.buttons) return;
@@ -98,13 +102,13 @@ class Chart {
   #axis(context, frames, x, width, colour, clock) {
     context.fillStyle = colour;
     const last = frames.length - 1;
-    const labels = Math.max(1, Math.min(last, Math.floor(width / 80)));
-    for (let k = 0; k <= labels; k++) {
-      const i = Math.round((k / labels) * last);
-      context.textAlign = k === labels && last ? "right" : k ? "center" : "left";
-      context.fillText(k ? String(frames[i].batch) : `batch ${frames[i].batch}`, x(i), HEIGHT + 8);
+    const step = Math.max(1, Math.ceil(last / Math.max(1, Math.floor(width / LABEL))));
+    for (let i = 0; i <= last; i++) {
+      const fits = i % step === 0 && x(last) - x(i) >= LABEL;
+      if (i && i < last && !fits) continue;
+      context.textAlign = i === 0 ? "left" : i === last ? "right" : "center";
+      context.fillText(i ? String(frames[i].batch) : `batch ${frames[i].batch}`, x(i), HEIGHT + 8);
       context.fillText(clock(frames[i].time), x(i), HEIGHT + 22);
-      if (!last) break;
     }
   }
 }
