@@ -69,9 +69,10 @@ class SparksProgress:
 
     class Source:
         metrics = {"maxOffsetsBehindLatest": "7"}  # noqa: RUF012
+        latestOffset, endOffset = '{"points": {"0": 9, "1": 8}}', '{"points": {"0": 2, "1": 3}}'  # noqa: N815
 
     class Silent:
-        metrics = None
+        metrics = latestOffset = endOffset = None  # noqa: N815
 
     sources = [Source(), Silent()]  # noqa: RUF012
 
@@ -128,6 +129,7 @@ def test_gauges_are_as_the_last_batch_left_them(metrics):
     assert values["sparkswarm_executors"] == 2
     assert values["sparkswarm_partitions"] == 2
     assert values["sparkswarm_shared_partitions"] == 1
+    assert values["sparkswarm_unread_rows"] == 12
     assert values["sparkswarm_plan_version"] == 1
     assert values["sparkswarm_last_batch"] == 1
     assert values["sparkswarm_last_batch_timestamp_seconds"] > 1.7e9

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from sparkswarm.errors import ConfigError, missing_extra
 from sparkswarm.observe.describe import describe
-from sparkswarm.observe.progress import Kind, Progress
+from sparkswarm.observe.progress import Kind, Progress, count_unread
 from sparkswarm.protocol.messages import Decision, DecisionKind
 from sparkswarm.protocol.plan import Plan
 
@@ -101,6 +101,12 @@ def _behind(progress: StreamingQueryProgress) -> Values:
             yield (str(i),), float(behind)
 
 
+def _unread(progress: StreamingQueryProgress) -> Values:
+    rows = count_unread(progress.sources)
+    if rows is not None:
+        yield (), rows
+
+
 def _ours(
     kind: Kind, name: str, unit: str, meaning: str, value: Callable[[Batch], float]
 ) -> Metric:
@@ -178,6 +184,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(name="sparkswarm_spark_source_behind_offsets", kind="gauge", unit="offsets",
            meaning="Spark's: offsets between a source and its newest row, for sources that report "
            "it (Kafka does).", labels=("source",), of_spark=_behind),
+    Metric(name="sparkswarm_unread_rows", kind="gauge", unit="rows",
+           meaning="What Kafka topics have and no batch has read.", of_spark=_unread),
 )  # fmt: skip
 
 
