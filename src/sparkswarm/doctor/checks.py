@@ -60,7 +60,8 @@ def java() -> Check:
     home = os.environ.get("JAVA_HOME")
     command = os.path.join(home, "bin", "java") if home else "java"
     where = f"JAVA_HOME={home}" if home else "java on PATH"
-    install = f"install Java {WANTED_JAVA} or newer" + (", or correct JAVA_HOME" if home else "")
+    install = f"install Java {WANTED_JAVA} or newer, such as Debian's openjdk-17-jre-headless"
+    install += ", or correct JAVA_HOME" if home else ""
     try:
         done = subprocess.run(
             [command, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=True

@@ -10,6 +10,8 @@ import typer
 from sparkswarm.doctor.checks import Check, machine_checks, spark_checks
 from sparkswarm.terminal import JsonOption, exit_on_error, stderr, write_json
 
+WITHOUT_JAVA = Check("spark", "wrong", "not started, because Java does not work", "see java, above")
+
 STYLES = {"fine": "green", "warning": "yellow", "wrong": "bold red"}
 
 
@@ -38,7 +40,8 @@ def doctor(
     with exit_on_error():
         for check in machine_checks():
             show(check)
-        for check in spark_checks() if spark else []:
+        has_java = not any(one.name == "java" and one.verdict == "wrong" for one in checks)
+        for check in (spark_checks() if has_java else [WITHOUT_JAVA]) if spark else []:
             show(check)
         write_json(json, {"checks": [asdict(check) for check in checks]})
     if any(check.verdict == "wrong" for check in checks):
