@@ -179,25 +179,34 @@ def layers() -> str:
 
 
 def reliability() -> str:
-    """Return the last table of ``make chaos``, and the command, machine and date of it."""
+    """Return the table of ``make chaos``, with the arguments, the load and the machine of it."""
     found = json.loads((DOCS / "reliability.json").read_text(encoding="utf-8"))
-    names = ("tried", "lost", "duplicated", "wrong")
     lines = [
-        "| row | tried, of | lost | twice | wrong | recovered | |",
-        "|---|---|---|---|---|---|---|",
+        "| row | tried | lost | twice | wrong | recovered | | arguments, load |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in found["rows"]:
-        tried, *counts = (f"{row[name]:,}" for name in names)
-        recovered = "" if row["recovered_s"] is None else f"{row['recovered_s']} s"
-        verdict = "ok" if row["ok"] else "**open**"
-        cells = [row["name"], f"{tried}, {row['whole']:,}", *counts, recovered, verdict]
-        lines.append(f"| {' | '.join(cells)} |")
-    only = f" --only '{found['only']}'" if found["only"] else ""
-    where = (
-        f'*`make chaos CHAOS_ARGS="--minutes {found["minutes"]:g}{only}"`, {found["remark"]}: '
-        f"{found['cores']} cores, {found['memory_gb']} GB, {found['date']}.*"
-    )
-    return "\n".join([*lines, "", where])
+        tried, whole, *counts = (
+            f"{row[name]:,}" for name in ("tried", "whole", "lost", "duplicated", "wrong")
+        )
+        is_whole = row["tried"] >= row["whole"]
+        lines.append(
+            "| "
+            + " | ".join(
+                [
+                    row["name"],
+                    tried if is_whole else f"{tried} of {whole}",
+                    *counts,
+                    "" if row["recovered_s"] is None else f"{row['recovered_s']} s",
+                    ("ok" if is_whole else "ok so far") if row["ok"] else "**open**",
+                    f"`--minutes {row['minutes']:g} --only '{row['only']}'`, {row['load']}",
+                ]
+            )
+            + " |"
+        )
+    dates = sorted({row["date"] for row in found["rows"]})
+    machine = f"*{found['cores']} cores, {found['memory_gb']} GB, {' to '.join(dates)}.*"
+    return "\n".join([*lines, "", machine])
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -38,6 +39,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="time for all rows, about")
     parser.add_argument("--json", metavar="FILE", help="write the table as JSON")
     parser.add_argument("--only", default="", help="rows whose names contain one of these, a|b")
+    parser.add_argument(
+        "--update", action="store_true", help="leave the other rows of FILE as they are"
+    )
     parser.add_argument("--keep", metavar="FOLDER", help="keep what the rows left")
     given = parser.parse_args()
     rows = [row for row in ROWS if any(part in row.name for part in given.only.split("|"))]
@@ -47,7 +51,8 @@ def main() -> int:
     folder = Path(given.keep or tempfile.mkdtemp(prefix="sparkswarm-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        results = run_all(rows, 60 * given.minutes, folder, given.json, given.only)
+        others = rows_in(given.json) if given.update else []
+        results = run_all(rows, 60 * given.minutes, folder, given.json, given.only, others)
     finally:
         if not given.keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -55,11 +60,16 @@ def main() -> int:
 
 
 def run_all(
-    rows: list[Row], seconds: float, folder: Path, json_to: str | None, only: str = ""
+    rows: list[Row],
+    seconds: float,
+    folder: Path,
+    json_to: str | None,
+    only: str = "",
+    others: Sequence[dict[str, Any]] = (),
 ) -> list[dict[str, Any]]:
     """Run rows one after the other; time that one leaves is for those behind it.
 
-    The table is written after every row.
+    The table is written after every row, together with others that ran before.
     """
     end, session = time.monotonic() + seconds, Session()
     results = []
@@ -69,16 +79,27 @@ def run_all(
             share = left * row.weight / sum(one.weight for one in rows[number:])
             place = folder / f"{number:02d}"
             place.mkdir(parents=True, exist_ok=True)
-            result = run(row, Trial(place, share, session))
-            results.append({**result, "whole": row.whole})
+            result = run(row, Trial(place, share, session, row.whole))
+            results.append({**result, "minutes": round(seconds / 60, 1), "only": only, **when()})
             print(line(results[-1]), flush=True)
             if json_to:
-                minutes = round(seconds / 60, 1)
-                table = {"rows": results, "minutes": minutes, "only": only, **where()}
+                table = {"rows": in_order([*others, *results]), **where()}
                 Path(json_to).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     finally:
         session.stop()
     return results
+
+
+def rows_in(table: str) -> list[dict[str, Any]]:
+    """Return the rows of a table that was written before; none where there is none."""
+    path = Path(table)
+    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+
+
+def in_order(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return results in the order of the table; of those of one row the last."""
+    found = {result["name"]: result for result in results}
+    return [found[row.name] for row in ROWS if row.name in found]
 
 
 def run(row: Row, trial: Trial) -> dict[str, Any]:
@@ -141,14 +162,17 @@ def line(result: dict[str, Any]) -> str:
     return "\n".join([first, *(f"       {text}" for text in below)])
 
 
+def when() -> dict[str, Any]:
+    """Return the date, and how busy the machine was."""
+    return {"date": datetime.now(UTC).date().isoformat(), "load": round(os.getloadavg()[2], 1)}
+
+
 def where() -> dict[str, Any]:
-    """Return when and on what machine this ran."""
+    """Return on what machine this ran."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
-        "date": datetime.now(UTC).date().isoformat(),
         "cores": os.cpu_count(),
         "memory_gb": math.ceil(memory / 2**30),
-        "remark": f"load of {os.getloadavg()[2]:.1f} at the end",
         "python": platform.python_version(),
     }
 

@@ -102,6 +102,7 @@ def damaged_files(trial: Trial) -> None:
         for damage in DAMAGES
     ]
     random.Random(905).shuffle(cases)
+    trial.whole = len(cases)
     recovered, told = 0, Counter[str]()
     for number in trial.repeat(len(cases)):
         name, damage = cases[number]
@@ -126,7 +127,7 @@ def damaged_files(trial: Trial) -> None:
                 trial.check(clear, f"{what}: the error does not say what to do: {error!s:.300}")
         shutil.rmtree(copy)
     errors = ", ".join(f"{count} {kind}" for kind, count in told.most_common())
-    trial.notes.append(f"{recovered} recovered, of {len(cases)} in all; errors: {errors or 'none'}")
+    trial.notes.append(f"{recovered} recovered; errors: {errors or 'none'}")
 
 
 def _go_on(spark: Any, folders: Folders, folder: Path) -> Exception | None:

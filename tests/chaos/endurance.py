@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import os
 import statistics
 import time
 from pathlib import Path
+
+from sparkswarm.observe import journal
 
 from ..spark.world import expected, make_world, matches_in
 from ..support.processes import command_of, descendants, memory_of
@@ -14,6 +16,9 @@ from .trial import Trial
 
 WHOLE = 2_000
 
+PROCESSES = ("driver MB", "JVM MB", "workers MB")
+FILES = ("files", "segments")
+
 Sample = dict[str, float]
 
 
@@ -21,7 +26,9 @@ def batches(trial: Trial) -> None:
     """Run batches with operations, a window, event times and a new plan each, and watch."""
     # A batch takes about half a second, and a start ten.
     count = max(30, min(WHOLE, round((trial.left - 15) / 0.7)))
-    world = make_world(914, count, points=100, operations=20, event_time=True, preload=60)
+    world = make_world(
+        914, count, points=100, operations=20, event_time=True, preload=60, alive=150
+    )
     orders = orders_for(world, trial.folder, resize=(3, 4), window="60 seconds")
     samples: list[Sample] = []
     with driving(orders) as driver:
@@ -35,11 +42,9 @@ def batches(trial: Trial) -> None:
     samples = [one for one in samples if one["batch"] > count // 10]
     seconds = _batch_seconds(Path(orders.checkpoint))
     _is_bounded(trial, "seconds of a batch", seconds[count // 10 :], 1.5)
-    for name in ("driver MB", "JVM MB", "workers MB", "files"):
+    for name in (*PROCESSES, *FILES):
         _is_bounded(trial, name, [one[name] for one in samples], 1.3)
-    picture = trial.folder / "endurance.png"
-    _draw(samples, seconds, picture)
-    trial.notes.append(f"plotted in {picture}")
+    _draw(samples, seconds, trial.folder / "endurance.png")
 
 
 def _sample(driver: Driver, seconds: float) -> Sample:
@@ -49,18 +54,21 @@ def _sample(driver: Driver, seconds: float) -> Sample:
     for child in descendants(pid):
         kind = "JVM MB" if "java" in command_of(child)[:200] else "workers MB"
         memory[kind] += memory_of(child)
-    folder = Path(driver.orders.checkpoint) / "swarm"
-    files = sum(
-        1 for file in folder.rglob("*") if file.is_file() and "quarantine" not in file.parts
-    )
+    # Not rglob, which minds folders that are deleted meanwhile.
+    walk = os.walk(Path(driver.orders.checkpoint) / "swarm")
+    names = [name for _, _, inside in walk for name in inside]
+    files = {"files": len(names), "segments": sum(name.endswith(".arrow") for name in names)}
     megabytes = {name: value / 1e6 for name, value in memory.items()}
-    return {"time": seconds, "batch": driver.following, "files": files, **megabytes}
+    return {"time": seconds, "batch": driver.following, **files, **megabytes}
 
 
 def _batch_seconds(checkpoint: Path) -> list[float]:
     """Return the seconds of each batch, from the run's journal."""
-    lines = (checkpoint / "journal" / "journal.jsonl").read_text().splitlines()
-    return [row["seconds"] for row in map(json.loads, lines) if "seconds" in row]
+    path, seconds, since = journal.find(checkpoint), [], -1
+    while (chunk := journal.read(path, max(0, since))).stop != since:
+        seconds += [entry["seconds"] for entry in chunk.entries() if "seconds" in entry]
+        since = chunk.stop
+    return seconds
 
 
 def _is_bounded(trial: Trial, name: str, values: list[float], most: float) -> None:
@@ -83,11 +91,11 @@ def _draw(samples: list[Sample], seconds: list[float], path: Path) -> None:
 
     figure, axes = plt.subplots(3, sharex=True, figsize=(8, 7), layout="constrained")
     numbers = [one["batch"] for one in samples]
-    for name in ("driver MB", "JVM MB", "workers MB"):
-        axes[0].plot(numbers, [one[name] for one in samples], label=name)
-    axes[0].legend()
-    axes[1].plot(numbers, [one["files"] for one in samples])
-    axes[1].set_ylabel("files of the checkpoint")
+    for axis, names, label in ((axes[0], PROCESSES, "memory"), (axes[1], FILES, "checkpoint")):
+        for name in names:
+            axis.plot(numbers, [one[name] for one in samples], label=name)
+        axis.set_ylabel(label)
+        axis.legend(loc="lower right")
     axes[2].plot(range(len(seconds)), seconds, linewidth=0.6)
     axes[2].set(ylabel="seconds of a batch", xlabel="batch")
     for axis in axes:

@@ -50,13 +50,14 @@ def workers(trial: Trial) -> None:
     orders = orders_for(world, trial.folder, master="local[2,1000]", resize=(3, 4), slow=0.3)
     with driving(orders) as driver:
         driver.wait_for(lambda: driver.last_commit > "000000000001.json")
-        end = time.monotonic() + seconds
-        while driver.lives and time.monotonic() < end:
+        due = time.monotonic()
+        while driver.lives and trial.tried < seconds / EVERY:
             worker = _busy_worker(driver.process.pid)
             if worker is not None:
                 _kill(worker)
                 trial.tried += 1
-            time.sleep(EVERY)
+            due += EVERY
+            time.sleep(max(0.0, due - time.monotonic()))
         trial.check(driver.wait() == 0, f"the driver ended: {driver.said()}")
     trial.compare(matches_in(Path(orders.out)), expected(world).matches)
 
@@ -93,10 +94,10 @@ def executors(trial: Trial) -> None:
                 if not running or not driver.lives:
                     break
                 _kill(running[number % len(running)])
-                killed, before = time.monotonic(), driver.last_commit
+                killed, before = time.monotonic(), driver.following
                 trial.tried += 1
                 # The batch under way must end, and one that began after the kill.
-                going = driver.wait_for(lambda before=before: driver.last_commit > before)
+                going = driver.wait_for(lambda before=before: driver.following > before + 1)
                 trial.check(going, "no batch was committed after the kill")
                 trial.recovered(time.monotonic() - killed, 15.0)
                 until(lambda: len(_executors()) >= 2 or not driver.lives)

@@ -24,13 +24,14 @@ from .driving import PATIENCE
 from .trial import Trial
 
 FACTOR = 10
+SECONDS = 120.0
 AT_ONCE = 40
 """Files that a batch takes at most; one file is what was sustainable."""
 
 
 def overload(trial: Trial) -> None:
     """Ten times the rate of one file a batch; the backlog drains when it is over."""
-    seconds = max(5.0, min(120.0, trial.left / 3))
+    seconds = max(5.0, min(SECONDS, trial.left / 3))
     made = make_world(916, batches=1, points=500, operations=0, preload=200)
     folders = made.write(trial.folder / "world", files=1)
     (source,) = folders.points.glob("*.parquet")
@@ -72,7 +73,7 @@ def overload(trial: Trial) -> None:
         trial.recovered(time.monotonic() - over, max(60.0, 2 * seconds))
     finally:
         handle.stop()
-    trial.tried = fed
+    trial.tried, trial.whole = fed, round(fed * SECONDS / seconds)
     wanted = expected(World([Batch(made.batches[0].points, [])], made.preload)).matches
     once = Counter({row[1:]: count for row, count in wanted.items()})
     got: Counter[tuple[int, int]] = Counter()

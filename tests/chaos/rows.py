@@ -32,6 +32,6 @@ ROWS = [
     Row("hotspots that flicker", 3, hotspots.flicker, 150),
     Row("queries that cover the world, nest, and are long", 3, hostile.queries, 3 * hostile.LARGE),
     Row("batches without a pause", 4, endurance.batches, endurance.WHOLE),
-    Row("10 x the sustainable rate", 3, overload.overload, 1000),
+    Row("10 x the sustainable rate", 3, overload.overload, 1_000),
     Row("seeds of the fuzzer", 3, fuzzing.seeds, fuzzing.SEEDS),
 ]

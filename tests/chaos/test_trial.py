@@ -2,10 +2,11 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from .__main__ import run, run_all
+from .__main__ import rows_in, run, run_all
 from .rows import ROWS
 from .trial import Row, Trial
 
@@ -16,7 +17,7 @@ def no_session():
 
 @pytest.fixture
 def trial(tmp_path):
-    return Trial(tmp_path, 60.0, no_session)
+    return Trial(tmp_path, 60.0, no_session, 3)
 
 
 def test_every_difference_from_the_oracle_is_counted_by_its_kind(trial):
@@ -38,7 +39,7 @@ def test_a_row_is_good_if_it_tried_something_and_nothing_was_wrong(trial):
 
 
 def test_without_time_a_fault_is_tried_once(tmp_path):
-    trial = Trial(tmp_path, 0.0, no_session)
+    trial = Trial(tmp_path, 0.0, no_session, 20)
     assert list(trial.repeat(20)) == [0]
 
 
@@ -60,12 +61,26 @@ def test_the_table_is_written_after_every_row(tmp_path):
         if (tmp_path / "table.json").exists():
             written.append(len(json.loads((tmp_path / "table.json").read_text())["rows"]))
 
-    rows = [Row(str(number), 1, passes, 1) for number in range(3)]
+    rows = [replace(row, run=passes) for row in ROWS[:3]]
     results = run_all(rows, 60.0, tmp_path / "rows", str(tmp_path / "table.json"))
     assert [row["ok"] for row in results] == [True] * 3
     assert written == [1, 2]
     needed = {"name", "tried", "lost", "duplicated", "wrong", "recovered_s", "ok"}
     assert all(needed <= row.keys() for row in results)
+
+
+def test_rows_that_did_not_run_stay_as_they_were_if_told(tmp_path):
+    def passes(trial):
+        trial.tried = trial.whole = 7
+
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({"rows": [{"name": row.name, "tried": 1} for row in ROWS[1:4]]}))
+    rows = [replace(row, run=passes) for row in (ROWS[2], ROWS[0])]
+    run_all(rows, 60.0, tmp_path / "rows", str(path), "some", rows_in(str(path)))
+    found = json.loads(path.read_text())["rows"]
+    assert [(row["name"], row["tried"]) for row in found] == [
+        (row.name, tried) for row, tried in zip(ROWS, (7, 1, 7, 1), strict=False)
+    ]
 
 
 def test_the_rows_have_names_of_their_own():

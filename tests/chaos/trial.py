@@ -24,8 +24,8 @@ class Trial:
         How long it may take. What has begun is brought to its end, so it may take a little longer.
     session
         Gives the Spark session that rows in this process share.
-    tried
-        How often the fault was made, or how many inputs there were.
+    tried, whole
+        How often the fault was made, or how many inputs there were, and that at full length.
     lost, duplicated, wrong
         Rows of the output that are missing, there too often, or not to be there at all.
     recoveries
@@ -39,6 +39,7 @@ class Trial:
     folder: Path
     seconds: float
     session: Callable[[], SparkSession]
+    whole: int
     tried: int = 0
     lost: int = 0
     duplicated: int = 0
@@ -89,6 +90,7 @@ class Trial:
         return {
             "name": name,
             "tried": self.tried,
+            "whole": self.whole,
             "lost": self.lost,
             "duplicated": self.duplicated,
             "wrong": self.wrong,
@@ -113,7 +115,7 @@ class Row:
     run
         Does it.
     whole
-        ``tried`` at full length.
+        ``tried`` at full length, unless only the row knows.
     """
 
     name: str

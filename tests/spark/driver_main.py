@@ -54,6 +54,8 @@ class Orders:
         Whether executors share a host, so that points are matched where they are read.
     by_tasks
         Whether tasks read the files of points themselves.
+    shuffled
+        Into how many partitions Spark shuffles the points first; 0 for not at all.
     executors, resize
         How many executors there are at first, and then, batch by batch.
     kill, batch, marker
@@ -82,6 +84,7 @@ class Orders:
     executors: int = 3
     shared_host: bool = True
     by_tasks: bool = False
+    shuffled: int = 0
     resize: tuple[int, ...] = ()
     kill: str = ""
     batch: int = -2
@@ -159,8 +162,9 @@ def main(orders: Orders) -> None:
     )
     events = sparkswarm.ParquetSink(orders.events) if orders.events else None
     told: list[Any] = []
+    points = folders.read_points(spark, orders.by_tasks)
     handle = swarm.start(
-        folders.read_points(spark, orders.by_tasks),
+        points.repartition(orders.shuffled) if orders.shuffled else points,
         folders.read_operations(spark),
         sink=restless,
         events=events and (lambda told, batch: events(death.among(told, batch), batch)),

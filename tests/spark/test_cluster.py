@@ -66,9 +66,12 @@ def test_a_cluster_loses_python_workers_and_nothing_else(cluster, tmp_path):
 
 
 @pytest.mark.long
-def test_a_host_dies_in_a_batch_and_returns_and_nothing_is_lost(cluster, tmp_path):
+@pytest.mark.parametrize("shuffled", [0, 8])
+def test_a_host_dies_in_a_batch_and_returns_and_nothing_is_lost(cluster, tmp_path, shuffled):
+    """Points that were shuffled come in another order when their task runs again."""
     world = make_world(84, batches=12)
-    said = drive(cluster, tmp_path, world, executors=4, kill=HOST, batch=2, copy_files=True)
+    dies = {"kill": HOST, "batch": 2, "copy_files": True}
+    said = drive(cluster, tmp_path, world, executors=4, shuffled=shuffled, **dies)
     assert (tmp_path / "marker").exists()
     assert not difference(matches_in(tmp_path / "out"), expected(world).matches)
     # With two hosts before, with one after, and with two when it has returned.

@@ -234,6 +234,7 @@ def make_world(
     bad: float = 0.0,
     event_time: bool = False,
     preload: int = 0,
+    alive: int | None = None,
 ) -> World:
     """Return the world of a seed.
 
@@ -250,8 +251,10 @@ def make_world(
         they expire long ago or far ahead.
     preload
         How many queries there are before the first batch.
+    alive
+        How many queries are registered at once at most; without it they get more with every batch.
     """
-    maker = _Maker(random.Random(seed), event_time, batches)
+    maker = _Maker(random.Random(seed), event_time, batches, alive)
     first = [maker.register() for _ in range(preload)]
     first = maker.spoilt(first, bad, maker.bad_query)
     return World(
@@ -272,10 +275,13 @@ def make_world(
 class _Maker:
     """Draws rows; it remembers which queries there are, so that most operations make sense."""
 
-    def __init__(self, rng: random.Random, event_time: bool, batches: int) -> None:
+    def __init__(
+        self, rng: random.Random, event_time: bool, batches: int, alive: int | None
+    ) -> None:
         self.rng = rng
         self.event_time = event_time
         self.batches = batches
+        self.alive = alive
         self.registered: list[int] = []
         self.numbers = itertools.count()
         self.former: list[int] = []
@@ -349,6 +355,9 @@ class _Maker:
     def operation(self) -> Operation:
         """Return any operation; one in ten or so repeats another, or undoes what is fresh."""
         kind = self.rng.random()
+        if self.alive and len(self.registered) >= self.alive:
+            # Anything but another one.
+            kind = 0.45 + 0.55 * kind
         if kind < 0.45 or not self.registered:
             if self.former and self.rng.random() < 0.3:
                 again = self.former.pop()
@@ -364,7 +373,7 @@ class _Maker:
             self.registered.remove(known)
             self.former.append(known)
             return Operation("unregister", known)
-        return self.rng.choice(
+        chosen = self.rng.choice(
             [
                 Operation("register", known, *self.box()),
                 Operation("update", self.fresh_id(), *self.box()),
@@ -373,6 +382,10 @@ class _Maker:
                 Operation("UNREGISTER", self.rng.choice(self.former or [known])),
             ]
         )
+        if self.alive and chosen.op == "update":
+            # It registers what was not.
+            self.registered.append(chosen.id)
+        return chosen
 
     # -- bad rows --------------------------------------------------------------------------
 
@@ -593,7 +606,8 @@ def matches_in(folder: Path) -> Counter[tuple[int, Any, int]]:
         for file in batch.glob("*.parquet"):
             table = pq.read_table(file, partitioning=None)
             numbers = pa.array([number] * table.num_rows, pa.int64())
-            found += matches_of(table.append_column("batch_id", numbers))
+            # Not +=, which looks at all that was found before.
+            found.update(matches_of(table.append_column("batch_id", numbers)))
     return found
 
 

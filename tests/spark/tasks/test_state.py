@@ -69,6 +69,12 @@ def test_a_window_is_told_in_the_batch_in_which_it_is_due(windows):
     assert windows.run() == [(1, 1)]
 
 
+def test_a_point_in_no_query_closes_the_windows_of_a_stream_that_was_idle(windows):
+    windows.run((1, 1.0, 1.0, 5 * SECOND), operations=[register(1)])
+    windows.run((2, 7.0, 7.0, 25 * SECOND))
+    assert windows.run((3, 7.0, 7.0, 26 * SECOND)) == [(1, 1)]
+
+
 def test_a_due_window_is_not_told_in_the_batch_that_removes_its_query(windows):
     windows.run((1, 1.0, 1.0, 5 * SECOND), operations=[register(1), register(2)])
     windows.run((2, 1.0, 1.0, 25 * SECOND))
