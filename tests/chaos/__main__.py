@@ -164,7 +164,7 @@ def line(result: dict[str, Any]) -> str:
 
 def when() -> dict[str, Any]:
     """Return the date, and how busy the machine was."""
-    return {"date": datetime.now(UTC).date().isoformat(), "load": round(os.getloadavg()[2], 1)}
+    return {"date": datetime.now(UTC).date().isoformat(), "load": round(os.getloadavg()[1], 1)}
 
 
 def where() -> dict[str, Any]:

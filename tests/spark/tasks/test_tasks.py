@@ -202,6 +202,15 @@ def test_event_times_before_1970_move_the_clock(tasks: Tasks, direct: bool) -> N
     assert max(o.max_event_time for o in tasks.outputs) == -2_000
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_null_time_leaves_the_others_exact(tasks: Tasks, direct: bool) -> None:
+    when = 2**53 + 1  # which no float is
+    tasks.apply(register(1, 0, 0, 8, 8, expires=when), register(2, 0, 0, 8, 8, expires=when + 1))
+    match = tasks.match_directly if direct else tasks.match
+    assert match((1, 0.5, 0.5, when), (2, 0.5, 0.5, None)) == {1: [2]}
+    assert max(o.max_event_time for o in tasks.outputs) == when
+
+
 @pytest.mark.parametrize("way", ["apply", 1, 2, 3, 100])
 @pytest.mark.parametrize(
     ("orders", "last"),

@@ -18,7 +18,7 @@ from sparkswarm.observe.progress import Counts
 from sparkswarm.spark.task_output import TaskOutput, TaskStage
 from sparkswarm.spark.tasks.events import fix_rows
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Matcher
-from sparkswarm.spark.tasks.points import coordinates, input_points, rejected_points
+from sparkswarm.spark.tasks.points import coordinates, input_points, rejected_points, times_of
 from sparkswarm.spark.tasks.results import ResultOutput
 from sparkswarm.spark.tasks.tally import TaskTally
 from sparkswarm.store.blocks import MIN_TIME
@@ -73,7 +73,7 @@ class DirectWork:
 
     def _see_time(self, points: pa.Table, bad: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
         if TIME in points.column_names:
-            times = np.delete(points.column(TIME).to_numpy(), bad)
+            times = np.delete(times_of(points), bad)
             if len(times):
                 self._max_event_time = max(self._max_event_time, int(times.max()))
 

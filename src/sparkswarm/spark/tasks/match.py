@@ -30,6 +30,7 @@ from sparkswarm.index.shapes import keep_covered
 from sparkswarm.protocol.global_index import RoutedPoints
 from sparkswarm.spark.tasks.lots import DeltaMatches, Lot, LotPart
 from sparkswarm.spark.tasks.packing import group_rows
+from sparkswarm.spark.tasks.points import times_of
 from sparkswarm.store.cache import OpenDelta
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.queries import TIME, X, Y
@@ -116,7 +117,7 @@ class Matcher:
         """Match the points of a table, about a chunk, except those with a negative partition."""
         points = points.combine_chunks()
         x, y = (readonly(points.column(name), np.float64) for name in (X, Y))
-        times = points.column(TIME).to_numpy() if TIME in points.column_names else ()
+        times = times_of(points) if TIME in points.column_names else ()
         routed = routed or self._ctx.index.route(x, y)
         yield from self._match_chunk(PointChunk(points, x, y, readonly(times, np.int64), routed))
 

@@ -88,6 +88,13 @@ def coordinates(points: pa.Table) -> tuple[FloatArray, FloatArray]:
     return x, y
 
 
+def times_of(points: pa.Table) -> LongArray:
+    """Return the times of points, 0 where one is null; floats could not tell them all apart."""
+    times = points.column(TIME)
+    found: LongArray = (times.fill_null(0) if times.null_count else times).to_numpy()
+    return found
+
+
 def rejected_points(
     ctx: BatchContext,
     points: pa.Table,
