@@ -190,6 +190,7 @@ def reliability() -> str:
             f"{row[name]:,}" for name in ("tried", "whole", "lost", "duplicated", "wrong")
         )
         is_whole = row["tried"] >= row["whole"]
+        only = row["only"].replace("|", r"\|")
         lines.append(
             "| "
             + " | ".join(
@@ -199,7 +200,7 @@ def reliability() -> str:
                     *counts,
                     "" if row["recovered_s"] is None else f"{row['recovered_s']} s",
                     ("ok" if is_whole else "ok so far") if row["ok"] else "**open**",
-                    f"`--minutes {row['minutes']:g} --only '{row['only']}'`, {row['load']}",
+                    f"`--minutes {row['minutes']:g} --only '{only}'`, {row['load']}",
                 ]
             )
             + " |"
