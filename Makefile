@@ -16,10 +16,10 @@ unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup test test-long test-kafka lint format typecheck bench chaos demo docs pictures lock clean
+.PHONY: help setup test test-long test-kafka test-remote lint format typecheck bench chaos demo docs pictures lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make .venv with the locked dependencies, and see that Java is there
 	@sh scripts/check-java.sh
@@ -43,11 +43,15 @@ test: lint typecheck ## Run all checks: formatting, lint, types, then the tests 
 	@$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 
 test-long: setup ## Run all tests, the long ones too, with many more random examples
-	@HYPOTHESIS_PROFILE=long $(BIN)/pytest $(PARALLEL) -m "not kafka" $(PYTEST_ARGS)
+	@HYPOTHESIS_PROFILE=long $(BIN)/pytest $(PARALLEL) -m "not kafka and not remote" $(PYTEST_ARGS)
 
 test-kafka: setup ## Run the tests that need a Kafka broker, which they start and end
-	@sh scripts/fetch-kafka.sh $(BIN)/python
+	@sh scripts/fetch-jars.sh $(BIN)/python kafka
 	@$(BIN)/pytest -m kafka tests/kafka $(PYTEST_ARGS)
+
+test-remote: setup ## Run the tests on a cluster with its checkpoint on S3; they start and end both
+	@sh scripts/fetch-jars.sh $(BIN)/python s3
+	@$(BIN)/pytest -m remote tests/remote $(PYTEST_ARGS)
 
 lint: setup ## Check formatting and lint
 	@echo "== ruff format --check"

@@ -72,8 +72,11 @@ class TasksEngine:
 class SparkEngine:
     """Spark in this process's JVM; the plan changes with every batch."""
 
-    def __init__(self, spark: Any, folder: Path, shared_host: bool) -> None:
+    def __init__(
+        self, spark: Any, folder: Path, shared_host: bool, checkpoint: str | None = None
+    ) -> None:
         self._spark, self._folder = spark, folder
+        self._checkpoint = checkpoint or str(folder / "checkpoint")
         self._config = replace(CONFIG, shared_host=shared_host)
 
     def matches(self, scenario: Scenario) -> Found:
@@ -86,7 +89,7 @@ class SparkEngine:
             points,
             queries,
             sink=sink,
-            checkpoint=str(self._folder / "checkpoint"),
+            checkpoint=self._checkpoint,
             results="pairs",
             trigger={"availableNow": True},
         )
