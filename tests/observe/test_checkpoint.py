@@ -59,8 +59,8 @@ class Tiny:
         directory = self.files.write("segments/a-directory.arrow", b"directory", rows=12)
         prices = self.files.write("segments/a-prices.arrow", b"prices")
         left = first.partitions[0]
-        segments = {p.id: SegmentRef(p.cells) for p in first.partitions}
-        segments[left.id] = SegmentRef(left.cells, base)
+        segments = {p.id: (SegmentRef(p.cells),) for p in first.partitions}
+        segments[left.id] = (SegmentRef(left.cells, base),)
         stored = empty.with_bases(segments, [BaseGroup(directory, (base,))], prices)
         stored = stored.with_delta(DeltaRef(0, delta), 0)
         self.epochs.begin(Epoch(batch=0, clock=0, plan=first, manifest=empty))

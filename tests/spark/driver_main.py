@@ -173,18 +173,21 @@ def main(orders: Orders) -> None:
         point_columns=sparkswarm.PointColumns(time="ts" if orders.event_time else None),
         query_columns=sparkswarm.QueryColumns(expires="expires"),
         trigger={"availableNow": True},
-        observers=[lambda progress, plan, decisions: told.append(progress)],
+        observers=[lambda progress, plan, decisions: told.append((time.time(), progress))],
     )
     restless.watch(handle)
     handle.await_termination()
     versions = [plan.version for plan in restless.plans]
     executors = sorted({plan.executors for plan in restless.plans})
-    told = [progress for progress in told if progress.batch >= 0]
+    ended = [when for when, progress in told if progress.batch >= 0]
+    told = [progress for _, progress in told if progress.batch >= 0]
     said = {
         "versions": versions,
         "executors": executors,
         "lent": handle.status().lent,
         "on_its_host": [progress.on_its_host for progress in told],
+        "ended": ended,
+        "fetched": [progress.fetched_bytes for progress in told],
         "hosts": [[use.host for use in progress.hosts if use.tasks] for progress in told],
     }
     print(json.dumps(said))

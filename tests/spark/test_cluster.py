@@ -5,13 +5,17 @@ from collections import Counter
 
 import pytest
 
-from ..support.hosts import LocalCluster
+from sparkswarm.bench.local_cluster import LocalCluster
+
 from ..support.processes import kill_group
 from .driver_main import HOST, WORKERS, Orders
 from .world import difference, expected, last_json, make_world, matches_in
 
 PATIENCE = 300
 """Seconds that anything may take."""
+
+TAKEN_OVER = 15
+"""Seconds after which other hosts have done the work of one that died."""
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +53,11 @@ def drive(cluster, tmp_path, world, **more):
 
 def test_a_cluster_finds_all_matches_while_plans_and_executors_change(cluster, tmp_path):
     world = make_world(81, batches=5, event_time=True, preload=50)
-    said = drive(cluster, tmp_path, world, executors=2, resize=(4, 2))
+    said = drive(cluster, tmp_path, world, executors=2, resize=(4, 2), copy_files=True)
     assert said["executors"] == [2, 4]
+    # Hosts copy what they need, and no more than everything that there is now.
+    stored = sum(file.stat().st_size for file in (tmp_path / "checkpoint/swarm").rglob("*"))
+    assert 0 < sum(said["fetched"]) < 2 * stored
     assert said["on_its_host"] == [1.0] * 5
     assert said["versions"] == sorted(set(said["versions"]))
     assert not difference(matches_in(tmp_path / "out"), expected(world).matches)
@@ -78,6 +85,9 @@ def test_a_host_dies_in_a_batch_and_returns_and_nothing_is_lost(cluster, tmp_pat
     hosts = [len(names) for names in said["hosts"]]
     assert hosts[1] == hosts[-1] == 2
     assert 1 in hosts
+    # Others took the tasks over at once.
+    killed = (tmp_path / "marker").stat().st_mtime
+    assert min(ended for ended in said["ended"] if ended > killed) - killed < TAKEN_OVER
     assert said["on_its_host"][:2] + said["on_its_host"][-2:] == [1.0] * 4
 
 

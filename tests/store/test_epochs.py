@@ -128,7 +128,7 @@ class Run:
             manifest = manifest.with_delta(delta, min(seed % 2, len(manifest.deltas)))
         if seed % 5 == 4:
             bases = {p.id: self.file("segments") for p in epoch.plan.partitions}
-            segments = {p.id: SegmentRef(p.cells, bases[p.id]) for p in epoch.plan.partitions}
+            segments = {p.id: (SegmentRef(p.cells, bases[p.id]),) for p in epoch.plan.partitions}
             group = BaseGroup(self.file("segments"), tuple(bases.values()))
             manifest = manifest.with_bases(segments, [group], self.file("segments"))
         self.commit(

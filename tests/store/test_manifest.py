@@ -19,7 +19,9 @@ from sparkswarm.protocol.partition import Partition
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.files import FileRef
 from sparkswarm.store.manifest import (
+    PART_BLOCKS,
     BaseGroup,
+    DeltaParts,
     DeltaRef,
     Manifest,
     ObjectsRef,
@@ -50,6 +52,20 @@ OBJECTS = st.builds(
 )
 
 
+PARTS = st.builds(
+    lambda shared, changed, files, seed: DeltaParts(
+        shared=shared,
+        changed=changed,
+        files=tuple(files),
+        part_of=bytes(
+            np.random.default_rng(seed).integers(0, len(files), PART_BLOCKS**2, np.uint8)
+        ),
+    ),
+    *(REFS, REFS, st.lists(REFS, min_size=1, max_size=3), st.integers(0, 9)),
+)
+DELTAS = st.builds(DeltaRef, st.integers(-1, 2**40), REFS, st.none() | PARTS)
+
+
 @st.composite
 def stored(draw: st.DrawFn) -> tuple[Plan, Manifest]:
     """A plan and files for it: some partitions have their own, some share, some have none."""
@@ -65,7 +81,7 @@ def stored(draw: st.DrawFn) -> tuple[Plan, Manifest]:
         draw(st.integers(0, 2**40)),
         segments,
         tuple(draw(st.lists(groups, max_size=3))),
-        tuple(draw(st.lists(st.builds(DeltaRef, st.integers(-1, 2**40), REFS), max_size=3))),
+        tuple(draw(st.lists(DELTAS, max_size=3))),
         draw(st.none() | REFS),
         states,
         objects=draw(st.dictionaries(st.integers(0, 63), OBJECTS, max_size=3)),
@@ -227,7 +243,7 @@ def test_new_bases_take_the_place_of_all_queries(
 ) -> None:
     plan, manifest = start
     group = BaseGroup(FileRef("directory", 1, 1, 1), (FileRef("a", 1, 1, 1), FileRef("b", 1, 1, 1)))
-    segments = {p.id: SegmentRef(p.cells, group.bases[0]) for p in plan.partitions}
+    segments = {p.id: (SegmentRef(p.cells, group.bases[0]),) for p in plan.partitions}
     updated = manifest.with_bases(segments, [group], file, {plan.partitions[0].id: ()})
     assert set(served(plan, updated).values()) == {(group.bases[0], None)}
     assert (updated.bases, updated.deltas, updated.prices) == ((group,), (), file)

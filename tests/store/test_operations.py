@@ -66,6 +66,8 @@ def of_one_executor(plan: Plan) -> Plan:
 
 TILINGS = tilings(3, 3, executors=2)
 PLANS = st.one_of(TILINGS, TILINGS.map(of_one_executor))
+HOSTS = st.sampled_from([[], [0, 1], [1, 1]])
+"""The hosts of the executors; none where it does not matter."""
 
 
 def tell(world: StoredWorld, batch: Batch) -> None:
@@ -108,11 +110,11 @@ def tell(world: StoredWorld, batch: Batch) -> None:
 
 
 @part_of_the_examples(0.5)
-@given(PLANS, STEPS, st.integers(0, 4), COMPACT_LEAST, st.sampled_from([0, 1, 2, 100]))
+@given(PLANS, STEPS, st.integers(0, 4), COMPACT_LEAST, st.sampled_from([0, 1, 2, 100]), HOSTS)
 def test_points_meet_the_queries_there_are_however_partitions_change(
-    plan: Plan, steps: list[Batch | Operation], late: int, least: int, ratio: int
+    plan: Plan, steps: list[Batch | Operation], late: int, least: int, ratio: int, hosts: list[int]
 ) -> None:
-    world = StoredWorld(plan, late)
+    world = StoredWorld(plan, late, hosts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(deltas, "COMPACT_LEAST", least)
         patch.setattr("sparkswarm.store.operations.MERGE_RATIO", ratio)
@@ -145,7 +147,8 @@ def test_points_meet_the_queries_there_are_through_a_long_history(
 ) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr(deltas, "COMPACT_LEAST", rng.choice([4, 12, 1024]))
-    world = StoredWorld(Plan.initial(grid_of(3, 3), rng.choice([1, 1, 2])), late=rng.randrange(5))
+    plan = Plan.initial(grid_of(3, 3), rng.choice([1, 1, 2]))
+    world = StoredWorld(plan, rng.randrange(5), hosts=[0, 1] if seed % 2 else [])
 
     def change() -> Change:
         corners = tuple(rng.randrange(17) for _ in range(4))

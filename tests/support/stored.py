@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,10 +17,11 @@ from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.store.cache import QueryCache
 from sparkswarm.store.compaction import base_queries, count_prices, delta_queries, write_bases
-from sparkswarm.store.deltas import changed_after, is_compaction_due
+from sparkswarm.store.deltas import Delta, changed_after, is_compaction_due
 from sparkswarm.store.files import FileRef, Files
-from sparkswarm.store.manifest import Manifest
+from sparkswarm.store.manifest import PART_BLOCKS, DeltaParts, Manifest
 from sparkswarm.store.operations import StoredOperations, store_operations
+from sparkswarm.store.parts import PartBlocks, write_parts
 from sparkswarm.store.queries import NEVER, Op, Operations, Queries
 from sparkswarm.store.segments import Base
 
@@ -122,9 +124,12 @@ class Told(NamedTuple):
 
 
 class StoredWorld:
-    """A plan, its manifest and its files; and a dict that is told the same."""
+    """A plan, its manifest and its files; and a dict that is told the same.
 
-    def __init__(self, plan: Plan, late: int = 0) -> None:
+    With ``hosts``, the host of each executor, deltas are read in parts, as tasks do on a cluster.
+    """
+
+    def __init__(self, plan: Plan, late: int = 0, hosts: Sequence[int] = ()) -> None:
         self.plan = plan
         self.grid = plan.grid
         self.late = late
@@ -132,7 +137,8 @@ class StoredWorld:
         self.batch = 0
         self.manifest = Manifest.initial(plan.partitions)
         self.files = MemoryFiles("memory")
-        self.cache = QueryCache(self.files)
+        self.cache = self.reader = QueryCache(self.files)
+        self.hosts = hosts
         self.known: Known = {}
         self.changed: dict[int, int] = {}
         """The batch of the last change of queries, since bases were written."""
@@ -164,6 +170,7 @@ class StoredWorld:
             clock=self.now,
             purge_before=self.now - self.late,
             write=lambda content, rows: self._write("delta", content, rows),
+            divide=self._divide,
         )
         registered = {key for key, (_, expires) in self.known.items() if expires > self.now}
         for one in told:
@@ -183,11 +190,19 @@ class StoredWorld:
             self.cache = QueryCache(self.files)
         # What the manifest does not name must not be needed.
         self.cache.begin(self.batch, self.manifest.file_names())
+        # Tasks never have a whole delta where there are parts.
+        self.reader = QueryCache(self.files) if self.hosts else self.cache
         content = self.files.__dict__["content"]
         names = {ref.name for ref in self.manifest.files()}
         for name in content.keys() - names:
             del content[name]
         return stored
+
+    def _divide(self, delta: Delta) -> DeltaParts | None:
+        if not self.hosts:
+            return None
+        part_of = PartBlocks(self.grid).assigned(self.plan.partitions, self.hosts)
+        return write_parts(delta, part_of, self.grid, self._write)
 
     def compact(self) -> None:
         """Write the bases of all partitions anew, as the tasks of executors do."""
@@ -202,6 +217,7 @@ class StoredWorld:
                 self.now - self.late,
                 self._write,
                 self._write,
+                3 if self.hosts else 0,
             )
             segments.update(written.segments)
             groups += [written.group] if written.group else []
@@ -221,8 +237,9 @@ class StoredWorld:
         return listed(self._live([p.id for p in self.plan.partitions], self.grid.cells))
 
     def _live(self, partitions: list[int], cells: CellRect) -> Queries:
-        old = base_queries(self.manifest, self.cache, partitions, cells, self.grid)
-        return Queries.concat([old, delta_queries(self.manifest, self.cache, cells, self.grid)])
+        old = base_queries(self.manifest, self.reader, partitions, cells, self.grid)
+        opened = self.reader.deltas(self.manifest, PartBlocks(self.grid).over([cells]))
+        return Queries.concat([old, delta_queries(opened, cells, self.grid)])
 
     def found(self, time: int) -> list[list[int]]:
         """Return the sorted ids that each point of the lattice matches."""
@@ -231,14 +248,19 @@ class StoredWorld:
         result: list[list[int]] = [[] for _ in x]
         for refs in self.manifest.partitions.values():
             for ref in refs:
-                segment, c = self.cache.segment(ref, self.manifest, self.grid), ref.cells
+                segment, c = self.reader.segment(ref, self.manifest, self.grid), ref.cells
                 inside = (column >= c.col_start) & (column < c.col_stop)
                 rows = np.flatnonzero(inside & (row >= c.row_start) & (row < c.row_stop))
                 some = found_in(segment.base, segment.removed, x[rows], y[rows], time)
                 for i, ids in zip(rows, some, strict=True):
                     result[i] += ids
-        for one in self.cache.deltas(self.manifest):
-            for i, ids in enumerate(found_in(one.delta.added, one.removed, x, y, time)):
+        valid = np.flatnonzero(column >= 0)
+        block = PartBlocks(self.grid).of(column[valid], row[valid])
+        blocks = np.isin(np.arange(PART_BLOCKS**2), block)
+        for one in self.reader.deltas(self.manifest, blocks):
+            rows = np.arange(len(x)) if one.blocks is None else valid[one.blocks[block]]
+            some = found_in(one.delta.added, one.removed, x[rows], y[rows], time)
+            for i, ids in zip(rows, some, strict=True):
                 result[i] += ids
         return [sorted(ids) for ids in result]
 
@@ -252,11 +274,11 @@ class StoredWorld:
             wanted = [expected_at(self.known, *at, time) for at in zip(x, y, strict=True)]
             assert self.found(time) == wanted
         ids = np.array(sorted({*self.known, *self.changed}), np.int64)
-        opened = [one.delta for one in self.cache.deltas(self.manifest)]
+        opened = self.reader.changed_ids(self.manifest)
         for batch in range(-1, self.batch + 1):
             after = changed_after(ids, batch, opened).tolist()
             assert after == [self.changed.get(key, -1) > batch for key in ids.tolist()]
-        raster = self.cache.prices(self.manifest, self.grid)
+        raster = self.reader.prices(self.manifest, self.grid)
         counts = np.zeros_like(raster.counts)
         cells = columns(self.queries()).cells(self.grid)
         for i in range(len(cells.fault)):

@@ -140,7 +140,7 @@ def stored_queries(plan: Plan) -> Manifest:
     for p in plan.partitions:
         base = FileRef(f"segments/000000000000-p{p.id}-0f1e2d3c-17.arrow", 10, 4_096, p.id)
         bases.setdefault(p.owners[0], []).append(base)
-        segments[p.id] = SegmentRef(p.cells, base)
+        segments[p.id] = (SegmentRef(p.cells, base),)
     groups = [
         BaseGroup(FileRef(f"segments/000000000000-d{m}-0f1e2d3c-17.arrow", 10, 64, m), tuple(some))
         for m, some in bases.items()

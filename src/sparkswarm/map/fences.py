@@ -123,7 +123,7 @@ def _queries(files: Files, commit: Commit) -> tuple[Queries, int]:
         return Queries.empty(), stored
     partitions = [partition.id for partition in commit.plan.partitions]
     old = base_queries(manifest, cache, partitions, grid.cells, grid)
-    queries = Queries.concat([old, delta_queries(manifest, cache, grid.cells, grid)])
+    queries = Queries.concat([old, delta_queries(cache.deltas(manifest), grid.cells, grid)])
     queries = queries.take(queries.expires > commit.max_event_time)
     sides = queries.boxes[:, 2:] - queries.boxes[:, :2]
     largest = np.argsort(-sides.prod(axis=1), kind="stable")[:MOST_FENCES]

@@ -20,6 +20,7 @@ from sparkswarm.policies.policy import AgentReport, Collected
 from sparkswarm.spark.columns import QUERY_ID
 from sparkswarm.spark.tasks.packing import PACKED_SCHEMA, PackedRows, packed
 from sparkswarm.store.blocks import MIN_TIME
+from sparkswarm.store.files import FileRef
 from sparkswarm.store.manifest import BaseGroup, BlockRef, ObjectsRef, SegmentRef, StateRef
 
 VERSION = 1
@@ -146,7 +147,7 @@ class WrittenBlock(NamedTuple):
 class Written:
     """Files that a task wrote, for the manifest; of changed states, all files."""
 
-    segments: Mapping[int, SegmentRef] = field(default_factory=dict)
+    segments: Mapping[int, tuple[SegmentRef, ...]] = field(default_factory=dict)
     states: Mapping[int, tuple[StateRef, ...]] = field(default_factory=dict)
     blocks: tuple[WrittenBlock, ...] = ()
     objects: Mapping[int, ObjectsRef | None] = field(default_factory=dict)
@@ -189,6 +190,8 @@ class TaskOutput:
         Statistics of partitions that other executors own.
     result_files
         Names of the files of results that the task wrote.
+    used
+        On several hosts, the files with queries that its process has used in the batch.
     spark_task
         Spark's numbers of the stage and of the task in the application.
     """
@@ -210,6 +213,7 @@ class TaskOutput:
     found: BlockSums | None = None
     collected: Collected | None = None
     result_files: tuple[str, ...] = ()
+    used: tuple[FileRef, ...] = ()
     spark_task: tuple[int, int] | None = None
     version: int = VERSION
 

@@ -14,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparkswarm.compiled import ByteArray, LongArray
+from sparkswarm.compiled import BoolArray, ByteArray, LongArray
 from sparkswarm.geometry import Grid
 from sparkswarm.index.layout import readonly
 from sparkswarm.index.shapes import PreparedShapes
 from sparkswarm.store.deltas import Delta, delta_target, positions_in
 from sparkswarm.store.directory import Directory, find_sorted
 from sparkswarm.store.files import FileRef, Files
-from sparkswarm.store.manifest import BaseGroup, DeltaRef, Manifest, SegmentRef
+from sparkswarm.store.manifest import BaseGroup, DeltaParts, DeltaRef, Manifest, SegmentRef
+from sparkswarm.store.parts import ChangedIds, DeltaPart, SharedPart
 from sparkswarm.store.prices import PriceRaster
 from sparkswarm.store.queries import Queries, cell_array
 from sparkswarm.store.segments import NO_BASE, NONE_REMOVED, Base, Segment, with_own_delta
@@ -37,7 +38,7 @@ _File = TypeVar("_File", bound=_Format)
 
 @dataclass(frozen=True, slots=True)
 class OpenDelta:
-    """A delta of the manifest, and which of its queries a later one removed.
+    """A delta of the manifest, or a part of one, and which of its queries a later one removed.
 
     Attributes
     ----------
@@ -45,11 +46,14 @@ class OpenDelta:
         The file and its content.
     removed
         1 for each query that does not count any more; empty where all count.
+    blocks
+        1 for each block whose points are matched with it; None where all points are.
     """
 
     ref: FileRef
-    delta: Delta
+    delta: Delta | DeltaPart
     removed: ByteArray
+    blocks: BoolArray | None = None
 
 
 class QueryCache:
@@ -90,6 +94,11 @@ class QueryCache:
             self._used.add(ref)
         return cast(_File, self._mapped[ref])
 
+    def used(self) -> tuple[FileRef, ...]:
+        """Return the files with queries that were used in this batch."""
+        kinds = Base, Delta, DeltaPart
+        return tuple(ref for ref in self._used if isinstance(self._mapped[ref], kinds))
+
     def keep(self, ref: FileRef, opened: Any) -> None:
         """Keep what this process has just written, so that it need not be opened."""
         self._mapped[ref] = opened
@@ -106,18 +115,48 @@ class QueryCache:
             return Segment(ref.cells, base, NONE_REMOVED)
         if self._numbered is None or self._numbered[0] is not manifest.bases:
             self._numbered = manifest.bases, manifest.base_numbers()
-        number, size = self._numbered[1][ref.base], len(base.index.ids)
-        return Segment(ref.cells, base, self._mask(ref.base, number, size, manifest.deltas))
+        number = self._numbered[1][ref.base]
+        return Segment(ref.cells, base, self._mask(ref.base, number, base, manifest.deltas))
 
-    def deltas(self, manifest: Manifest) -> list[OpenDelta]:
-        """Return the deltas, oldest first."""
+    def deltas(self, manifest: Manifest, blocks: BoolArray | None = None) -> list[OpenDelta]:
+        """Return the deltas, oldest first; of those in parts, the parts of some blocks."""
         opened = []
         for i, ref in enumerate(manifest.deltas):
-            delta = self._open(ref.file, Delta)
-            size, later = len(delta.added.index.ids), manifest.deltas[i + 1 :]
-            mask = self._mask(ref.file, delta_target(ref.batch), size, later)
-            opened.append(OpenDelta(ref.file, delta, mask))
+            later, parts = manifest.deltas[i + 1 :], self._parts(ref)
+            if parts is None or blocks is None:
+                delta = self.whole_delta(ref)
+                mask = self._mask(ref.file, delta_target(ref.batch), delta, later)
+                opened.append(OpenDelta(ref.file, delta, mask))
+                continue
+            for number in parts.over(blocks):
+                part = self._open(parts.files[number], DeltaPart)
+                mask = self._mask(parts.files[number], delta_target(ref.batch), part, later)
+                own = np.frombuffer(parts.part_of, np.uint8) == number
+                opened.append(OpenDelta(parts.files[number], part, mask, own))
         return opened
+
+    def changed_ids(self, manifest: Manifest) -> list[Delta | ChangedIds]:
+        """Return which queries changed, by delta."""
+        return [
+            self.whole_delta(ref) if parts is None else self._open(parts.changed, ChangedIds)
+            for ref in manifest.deltas
+            for parts in [self._parts(ref)]
+        ]
+
+    def whole_delta(self, ref: DeltaRef) -> Delta:
+        """Return a delta as a whole."""
+        return self._open(ref.file, Delta)
+
+    def _parts(self, ref: DeltaRef) -> DeltaParts | None:
+        """Return the parts of a delta, None where it has none or is here as a whole."""
+        return None if ref.file in self._mapped else ref.parts
+
+    def _changed(self, ref: DeltaRef) -> Delta | SharedPart:
+        """Return what a delta says about all places."""
+        parts = self._parts(ref)
+        return (
+            self._open(ref.file, Delta) if parts is None else self._open(parts.shared, SharedPart)
+        )
 
     def directories(self, bases: Sequence[BaseGroup]) -> list[tuple[int, Directory]]:
         """Return the directories of a manifest's bases, each with the number of its first base."""
@@ -140,7 +179,7 @@ class QueryCache:
         # As where operations are applied: the newest delta counts, and bases are the oldest.
         left = np.arange(len(numbers))
         for ref in reversed(manifest.deltas):
-            delta = self._open(ref.file, Delta)
+            delta = self.whole_delta(ref)
             start, stop = find_sorted(numbers[left], delta.ids)
             known = stop > start
             positions = delta.positions[start[known]]
@@ -169,7 +208,13 @@ class QueryCache:
 
     # -- what is made of them --------------------------------------------------------------
 
-    def _mask(self, ref: FileRef, target: int, size: int, deltas: Sequence[DeltaRef]) -> ByteArray:
+    def _mask(
+        self,
+        ref: FileRef,
+        target: int,
+        stored: Base | Delta | DeltaPart,
+        deltas: Sequence[DeltaRef],
+    ) -> ByteArray:
         """Return 1 for each query of a file that some deltas removed; empty where none was."""
         wanted = tuple(deltas)
         applied, mask = self._removed.get(ref, ((), NONE_REMOVED))
@@ -178,11 +223,12 @@ class QueryCache:
         if wanted[: len(applied)] != applied:
             # Deltas were merged, or an earlier batch runs again.
             applied, mask = (), NONE_REMOVED
-        dead = [
-            positions_in(self._open(d.file, Delta).dead, target) for d in wanted[len(applied) :]
-        ]
+        dead = [positions_in(self._changed(d).dead, target) for d in wanted[len(applied) :]]
+        if isinstance(stored, DeltaPart):
+            dead = list(map(stored.positions_of, dead))
         if any(map(len, dead)):
-            writable = mask.copy() if len(mask) else np.zeros(size, np.uint8)
+            base = stored if isinstance(stored, Base) else stored.added
+            writable = mask.copy() if len(mask) else np.zeros(len(base.index.ids), np.uint8)
             for positions in dead:
                 writable[positions] = 1
             mask = readonly(writable, np.uint8)
@@ -215,9 +261,14 @@ class QueryCache:
             raster = PriceRaster.empty(grid)
             if manifest.prices is not None:
                 raster = self._open(manifest.prices, PriceRaster)
-            deltas = [self._open(ref.file, Delta) for ref in manifest.deltas]
-            if deltas:
-                added = (cell_array(d.added.queries.cells(grid)) for d in deltas)
-                raster = raster.corrected(added, (d.before for d in deltas))
+            changed = [self._changed(ref) for ref in manifest.deltas]
+            if changed:
+                after = (
+                    d.after
+                    if isinstance(d, SharedPart)
+                    else cell_array(d.added.queries.cells(grid))
+                    for d in changed
+                )
+                raster = raster.corrected(after, (d.before for d in changed))
             self._prices = key, raster
         return self._prices[1]

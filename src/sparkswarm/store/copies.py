@@ -61,6 +61,11 @@ FETCHED = FetchedBytes()
 """Of this process."""
 
 
+def take_fetched() -> int:
+    """Return what this process has fetched since the last call."""
+    return FETCHED.take()
+
+
 def cache_folder() -> str:
     """Return the folder for copies on this host."""
     default = os.path.join(tempfile.gettempdir(), f"sparkswarm-{os.getuid()}")

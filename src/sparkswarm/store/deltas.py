@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ COMPACT_SHARE = 0.125
 COMPACT_LEAST = 8192
 """Deltas may always change this many queries."""
 COMPACT_SEGMENTS = 4
-"""Partitions may have this many segments each, on average, before they are compacted."""
+"""There may be this many segments for each partition, or base, before all are compacted."""
 MERGE_RATIO = 2
 """A delta is merged with the next unless it is more than this many times as large."""
 
@@ -324,7 +324,19 @@ def _settle(
     return last, replaced, ignored
 
 
-def changed_after(ids: LongArray, batch: int, deltas: Sequence[Delta]) -> BoolArray:
+class ChangedQueries(Protocol):
+    """Which queries changed."""
+
+    @property
+    def ids(self) -> LongArray:
+        """Their sorted ids."""
+
+    @property
+    def batches(self) -> LongArray:
+        """The batch of the last change of each."""
+
+
+def changed_after(ids: LongArray, batch: int, deltas: Sequence[ChangedQueries]) -> BoolArray:
     """Return which queries were changed after a batch."""
     changed = np.zeros(len(ids), dtype=bool)
     for delta in deltas:
@@ -336,8 +348,9 @@ def changed_after(ids: LongArray, batch: int, deltas: Sequence[Delta]) -> BoolAr
 def is_compaction_due(manifest: Manifest) -> bool:
     """Return whether the queries of all partitions should be written anew."""
     changed = sum(delta.file.rows for delta in manifest.deltas)
-    stored = sum(base.rows for group in manifest.bases for base in group.bases)
+    bases = [base for group in manifest.bases for base in group.bases]
+    stored = sum(base.rows for base in bases)
     segments = sum(map(len, manifest.partitions.values()))
     return changed > max(
         COMPACT_LEAST, COMPACT_SHARE * stored
-    ) or segments > COMPACT_SEGMENTS * len(manifest.partitions)
+    ) or segments > COMPACT_SEGMENTS * max(len(manifest.partitions), len(bases))

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import math
 import operator
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress, filterfalse
 from types import MappingProxyType
 from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from sparkswarm.errors import StoreError
 from sparkswarm.geometry import CellRect
@@ -48,15 +52,51 @@ class BaseGroup:
     bases: tuple[FileRef, ...]
 
 
+PART_BLOCKS = 64
+"""Columns, and rows, of blocks by which deltas are divided into parts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaParts:
+    """A delta in the files that tasks read where executors are on several hosts.
+
+    Attributes
+    ----------
+    shared, changed
+        What all hosts need, and what those with state need.
+    files
+        Each has the changes in the blocks of one part.
+    part_of
+        The part of each block of the grid, row after row.
+    """
+
+    shared: FileRef
+    changed: FileRef
+    files: tuple[FileRef, ...]
+    part_of: bytes
+
+    def over(self, blocks: npt.NDArray[np.bool_]) -> list[int]:
+        """Return the parts of some blocks."""
+        parts: list[int] = np.unique(np.frombuffer(self.part_of, np.uint8)[blocks]).tolist()
+        return parts
+
+
 @dataclass(frozen=True, slots=True)
 class DeltaRef:
     """What operations did to queries up to a batch, which wrote the file.
 
-    The rows of the file are the queries that were changed.
+    The rows of the file are the queries that were changed. ``parts`` is None where all executors
+    share a host.
     """
 
     batch: int
     file: FileRef
+    parts: DeltaParts | None = None
+
+    def files(self) -> tuple[FileRef, ...]:
+        """Return all of its files."""
+        parts = self.parts
+        return (self.file, parts.shared, parts.changed, *parts.files) if parts else (self.file,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,16 +281,16 @@ class Manifest:
 
     def with_bases(
         self,
-        segments: Mapping[int, SegmentRef],
+        segments: Mapping[int, tuple[SegmentRef, ...]],
         bases: Iterable[BaseGroup],
         prices: FileRef,
         states: Mapping[int, tuple[StateRef, ...]] = MappingProxyType({}),
     ) -> Manifest:
-        """Return the manifest with a new base for every partition, which need no deltas."""
+        """Return the manifest with new bases for every partition, which need no deltas."""
         return replace(
             self,
             version=self.version + 1,
-            partitions={key: (segments[key],) for key in self.partitions},
+            partitions={key: segments[key] for key in self.partitions},
             bases=tuple(bases),
             deltas=(),
             prices=prices,
@@ -282,7 +322,7 @@ class Manifest:
                 refs |= {segment.base, segment.own_delta}
         for group in self.bases:
             refs |= {group.directory, *group.bases}
-        refs |= {delta.file for delta in self.deltas}
+        refs |= {file for delta in self.deltas for file in delta.files()}
         refs |= {state.file for states in self.states.values() for state in states}
         refs |= {block.file for blocks in self.blocks.values() for block in blocks}
         refs |= {objects.file for objects in self.objects.values()}
@@ -294,7 +334,7 @@ class Manifest:
         segments = [segment for some in self.partitions.values() for segment in some]
         names |= {segment.base.name for segment in segments if segment.base}
         names |= {segment.own_delta.name for segment in segments if segment.own_delta}
-        names |= {delta.file.name for delta in self.deltas}
+        names |= {file.name for delta in self.deltas for file in delta.files()}
         names |= {state.file.name for states in self.states.values() for state in states}
         names |= {block.file.name for blocks in self.blocks.values() for block in blocks}
         names |= {objects.file.name for objects in self.objects.values()}
@@ -341,6 +381,13 @@ class Manifest:
             own = [] if segment.own_delta is None else [number[segment.own_delta]]
             return [list(segment.cells), number[segment.base], *own]
 
+        def delta_to_json(delta: DeltaRef) -> list[Any]:
+            whole = [delta.batch, number[delta.file]]
+            if delta.parts is None:
+                return whole
+            part_of = zlib.compress(delta.parts.part_of).hex()
+            return [*whole, [number[ref] for ref in delta.files()[1:]], part_of]
+
         return {
             "version": self.version,
             "files": [[ref.name, ref.rows, ref.size, ref.crc] for ref in refs],
@@ -352,7 +399,7 @@ class Manifest:
                 [number[group.directory], [number[base] for base in group.bases]]
                 for group in self.bases
             ],
-            "deltas": [[delta.batch, number[delta.file]] for delta in self.deltas],
+            "deltas": list(map(delta_to_json, self.deltas)),
             "prices": number[self.prices],
             "states": {
                 str(key): [
@@ -390,6 +437,17 @@ class Manifest:
             def optional(number: int | None) -> FileRef | None:
                 return None if number is None else file(number)
 
+            def parts(numbers: Sequence[int] = (), part_of: str = "") -> DeltaParts | None:
+                if not numbers:
+                    return None
+                shared, changed, *files = map(file, numbers)
+                blocks = zlib.decompress(bytes.fromhex(part_of))
+                if len(blocks) != PART_BLOCKS**2 or max(blocks) >= len(files):
+                    raise ValueError(f"{len(files)} parts of {len(blocks)} blocks")
+                return DeltaParts(
+                    shared=shared, changed=changed, files=tuple(files), part_of=blocks
+                )
+
             return cls(
                 operator.index(data["version"]),
                 {
@@ -404,8 +462,8 @@ class Manifest:
                     for directory, bases in data.get("bases", ())
                 ),
                 tuple(
-                    DeltaRef(operator.index(batch), file(number))
-                    for batch, number in data.get("deltas", ())
+                    DeltaRef(operator.index(batch), file(number), parts(*divided))
+                    for batch, number, *divided in data.get("deltas", ())
                 ),
                 optional(data.get("prices")),
                 {
@@ -451,7 +509,7 @@ class Manifest:
                     for name, number in data.get("renumbered", {}).items()
                 },
             )
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, zlib.error) as error:
             raise StoreError(f"this is not a manifest: {error!r}") from error
 
 

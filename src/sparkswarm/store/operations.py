@@ -15,7 +15,7 @@ from sparkswarm.geometry import Grid
 from sparkswarm.store.cache import QueryCache
 from sparkswarm.store.deltas import MERGE_RATIO, Delta, Settled, settle_operations
 from sparkswarm.store.files import FileRef
-from sparkswarm.store.manifest import DeltaRef, Manifest
+from sparkswarm.store.manifest import DeltaParts, DeltaRef, Manifest
 from sparkswarm.store.names import number_names
 from sparkswarm.store.queries import Operations
 
@@ -37,6 +37,7 @@ def store_operations(
     clock: int,
     purge_before: int,
     write: Callable[[pa.Buffer, int], FileRef],
+    divide: Callable[[Delta], DeltaParts | None] = lambda delta: None,
 ) -> StoredOperations:
     """Apply operations, and write what they change to a file.
 
@@ -50,6 +51,8 @@ def store_operations(
         Queries that expired before need not be kept.
     write
         Writes a file, given its content and the number of its rows.
+    divide
+        Writes a delta in parts, where hosts need only some.
     """
     names = operations.queries.names
     if names is not None:
@@ -58,8 +61,7 @@ def store_operations(
         )
         manifest = manifest.with_renumbered(numbered.renumbered)
         operations = operations.with_ids(numbered.numbers)
-    opened = [one.delta for one in cache.deltas(manifest)]
-    deltas = [(ref.batch, delta) for ref, delta in zip(manifest.deltas, opened, strict=True)]
+    deltas = [(ref.batch, cache.whole_delta(ref)) for ref in manifest.deltas]
     directories = cache.directories(manifest.bases)
     settled = settle_operations(operations, directories, deltas, grid, clock, batch)
     changes, merged = settled.changes, 0
@@ -71,6 +73,6 @@ def store_operations(
         changes = changes.after(delta.changes, before, purge_before)
         merged += 1
     delta = Delta.build(changes, grid)
-    ref = DeltaRef(batch, write(delta.to_bytes(), len(delta.ids)))
+    ref = DeltaRef(batch, write(delta.to_bytes(), len(delta.ids)), divide(delta))
     cache.keep(ref.file, delta)
     return StoredOperations(manifest.with_delta(ref, merged), settled)

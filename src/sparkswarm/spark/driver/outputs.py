@@ -136,6 +136,7 @@ def host_uses(
 
     ``homes`` are the hosts of the executors.
     """
+    named = manifest.file_names()
     tasks: Counter[str] = Counter()
     at_home: Counter[str] = Counter()
     fetched: Counter[str] = Counter()
@@ -148,15 +149,13 @@ def host_uses(
         if output.stage == TaskStage.EXECUTE:
             tasks[host] += 1
             at_home[host] += homes[output.task] == host
-            files = mapped.setdefault(host, {ref.file for ref in manifest.deltas})
-            for partition in output.points_by_partition:
-                files.update(ref.base for ref in manifest.partitions[partition] if ref.base)
+            mapped.setdefault(host, set()).update(output.used)
     return [
         HostUse(
             host=host,
             tasks=tasks[host],
             at_home=at_home[host],
-            mapped_bytes=sum(file.size for file in mapped.get(host, ())),
+            mapped_bytes=sum(ref.size for ref in mapped.get(host, ()) if ref.name in named),
             fetched_bytes=fetched[host],
         )
         for host in sorted(tasks | fetched)

@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
 
 
+BASE_QUERIES = 16_384
+"""Queries of a base at most where executors are on several hosts, some 2 MB: a host fetches no more
+than it needs when a part of a partition moves or is lent."""
+
 ROW = "row"
 """The column with the position of a query in a bulk load, by input partition."""
 
@@ -172,17 +176,19 @@ def compact_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterat
     for batch in batches:
         for executor in batch.column("id").to_pylist():
             mine = [p for p in ctx.plan.partitions if p.owners[0] == executor]
-            written = _write(ctx, mine, partial(_stored_queries, ctx))
+            written = _write(ctx, mine, partial(_stored_queries, ctx, ctx.queries_in_deltas(mine)))
             states = {p.id: state for p in mine if (state := _clean_state(ctx, p.id)) is not None}
             ctx.collect(_output(ctx, executor, written, states))
     yield from ()
 
 
-def _stored_queries(ctx: BatchContext, partition: Partition) -> Queries:
-    """Return all queries of a partition."""
+def _stored_queries(
+    ctx: BatchContext, in_deltas: tuple[Queries, LongArray], partition: Partition
+) -> Queries:
+    """Return all queries of a partition, given those in deltas by partition."""
     manifest, cells = ctx.epoch.manifest, partition.cells
     old = base_queries(manifest, ctx.queries, [partition.id], cells, ctx.grid)
-    new, of_partition = ctx.queries_in_deltas
+    new, of_partition = in_deltas
     low, high = np.searchsorted(of_partition, [partition.id, partition.id + 1])
     return Queries.concat([old, new.take(np.arange(low, high))])
 
@@ -199,7 +205,10 @@ def _write(
         ctx.input.files.keep(ref, content, ctx.epoch.batch)
         return ref
 
-    return write_bases(partitions, queries_of, ctx.grid, ctx.input.purge_before, write_base, write)
+    most = BASE_QUERIES if ctx.input.hosts else 0
+    return write_bases(
+        partitions, queries_of, ctx.grid, ctx.input.purge_before, write_base, write, most
+    )
 
 
 def _output(
@@ -219,7 +228,8 @@ def _output(
 def manifest_with_bases(ctx: BatchContext, outputs: Sequence[TaskOutput]) -> Manifest:
     """Return the manifest with new bases of all partitions. Runs on the driver."""
     written = [o.written for o in sorted(outputs, key=lambda o: o.task)]
-    segments = {p.id: SegmentRef(p.cells) for p in ctx.plan.partitions}
+    segments: dict[int, tuple[SegmentRef, ...]]
+    segments = {p.id: (SegmentRef(p.cells),) for p in ctx.plan.partitions}
     states: dict[int, tuple[StateRef, ...]] = {}
     for one in written:
         segments |= one.segments

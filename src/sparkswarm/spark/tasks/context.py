@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark import Accumulator, TaskContext
 
 from sparkswarm.apps.bound import BoundApplication
+from sparkswarm.compiled import BoolArray
 from sparkswarm.errors import PlanError
 from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.index.build import build_index
@@ -35,11 +36,12 @@ from sparkswarm.spark.tasks.packing import ArrowTask
 from sparkswarm.store.blocks import Block
 from sparkswarm.store.cache import OpenDelta, QueryCache
 from sparkswarm.store.compaction import base_queries, delta_queries
-from sparkswarm.store.copies import FETCHED
+from sparkswarm.store.copies import take_fetched
 from sparkswarm.store.deltas import changed_after
 from sparkswarm.store.files import FileRef, Files, batch_prefix
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
 from sparkswarm.store.manifest import BlockRef, ObjectsRef, StateRef
+from sparkswarm.store.parts import PartBlocks
 from sparkswarm.store.prices import PriceRaster
 from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import Queries
@@ -95,7 +97,7 @@ class BatchContext:
             previous._index_for(self.plan) if previous and same_run else GlobalIndex(self.plan)
         )
         self.queries = QueryCache(task_input.files)
-        self.computed: dict[str, Any] = {}
+        self.computed: dict[Hashable, Any] = {}
         self._tables: dict[FileRef, pa.Buffer] = {}
         self._blocks: dict[tuple[FileRef, int], Block] = {}
         named = task_input.epoch.manifest.file_names()
@@ -183,18 +185,35 @@ class BatchContext:
         return self.epoch.manifest.partitions[partition_id][number].base
 
     @shared_property
-    def deltas(self) -> list[OpenDelta]:
-        """What operations changed since, for all partitions, oldest first."""
-        return self.queries.deltas(self.epoch.manifest)
+    def part_blocks(self) -> PartBlocks:
+        """The blocks by which deltas are divided into parts."""
+        return PartBlocks(self.grid)
 
-    @shared_property
-    def queries_in_deltas(self) -> tuple[Queries, npt.NDArray[np.int64]]:
-        """The queries in deltas with each partition that they overlap, by partition."""
-        queries = delta_queries(self.epoch.manifest, self.queries, self.grid.cells, self.grid)
-        start, partition = self.index.overlaps(queries.cells(self.grid))
-        rows = np.repeat(np.arange(len(queries.ids)), np.diff(start))
-        order = np.argsort(partition, kind="stable")
-        return queries.take(rows[order]), partition[order]
+    def deltas(self, blocks: BoolArray) -> list[OpenDelta]:
+        """Return what operations changed since, at least in some blocks, oldest first."""
+        return self.queries.deltas(self.epoch.manifest, blocks)
+
+    def deltas_over(self, cells: Iterable[CellRect]) -> list[OpenDelta]:
+        """Return what operations changed since, at least in some cells, oldest first."""
+        return self.deltas(self.part_blocks.over(cells))
+
+    def queries_in_deltas(
+        self, partitions: Iterable[Partition]
+    ) -> tuple[Queries, npt.NDArray[np.int64]]:
+        """Return the queries in deltas with each partition that they overlap, by partition.
+
+        At least those of the given partitions.
+        """
+        opened = self.deltas_over(p.cells for p in partitions)
+        key = "queries_in_deltas", tuple(one.ref for one in opened)
+        if key not in self.computed:
+            queries = delta_queries(opened, self.grid.cells, self.grid)
+            start, partition = self.index.overlaps(queries.cells(self.grid))
+            rows = np.repeat(np.arange(len(queries.ids)), np.diff(start))
+            order = np.argsort(partition, kind="stable")
+            self.computed[key] = queries.take(rows[order]), partition[order]
+        found: tuple[Queries, npt.NDArray[np.int64]] = self.computed[key]
+        return found
 
     def built(self, application: BoundApplication, ref: FileRef | None, stored: Base) -> Any:
         """Return what an application built of the queries of a base or a delta."""
@@ -207,7 +226,7 @@ class BatchContext:
         manifest, over = self.epoch.manifest, [p.id for p in self.index.overlap(cells)]
         parts = [
             base_queries(manifest, self.queries, over, cells, self.grid),
-            delta_queries(manifest, self.queries, cells, self.grid),
+            delta_queries(self.deltas_over([cells]), cells, self.grid),
         ]
         queries = Queries.concat([part.rectangles() for part in parts])
         return queries.cells(self.grid).clipped(cells)
@@ -261,8 +280,8 @@ class BatchContext:
 
     def rows_changed(self, state: pa.Table, ref: StateRef) -> npt.NDArray[np.bool_]:
         """Return which rows of state are of queries that changed after it was written."""
-        deltas = [one.delta for one in self.deltas]
-        return changed_after(state.column("id").to_numpy(), ref.batch, deltas)
+        changed = self.queries.changed_ids(self.epoch.manifest)
+        return changed_after(state.column("id").to_numpy(), ref.batch, changed)
 
     def rows_at_home(self, state: pa.Table, cells: CellRect) -> npt.NDArray[np.bool_]:
         """Return which rows of state are of queries at home in some cells."""
@@ -294,7 +313,8 @@ def arrow_task(
         attempt = spark.taskAttemptId() if spark else 0
 
         def collect(output: TaskOutput) -> None:
-            fetched = Counts(fetched_bytes=FETCHED.take())
+            # A function: an object of the driver's would be sent with the task.
+            fetched = Counts(fetched_bytes=take_fetched())
             outputs.add([replace(output, counts=output.counts + fetched)])
 
         context = open_context(task_input).for_task(number, attempt, collect)

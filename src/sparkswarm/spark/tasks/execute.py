@@ -154,4 +154,5 @@ class ExecutorWork:
             found=tally.found,
             result_files=result_files,
             spark_task=self._ctx.spark_task,
+            used=self._ctx.queries.used() if self._ctx.input.hosts else (),
         )

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
 
 
+STRIPS = 2048
+"""Strips of the grid in whose order points are lent, from below."""
+
+
 class Lender:
     """Assigns the points of a task to executors, chunk by chunk."""
 
@@ -29,6 +33,8 @@ class Lender:
         hosts = ctx.input.hosts
         self._hosts = np.array(hosts, np.int32) if hosts else None
         self._held = _held(ctx)
+        rows = ctx.grid.rows
+        self._strip = (np.arange(rows) * min(rows, STRIPS) // rows).astype(np.uint16)
         self._loans: Counter[tuple[int, int, int]] = Counter()
         self._per_point = prices.per_point
         self._per_query = prices.by_block()
@@ -49,14 +55,21 @@ class Lender:
             self._per_query,
             self._candidates,
         )
-        slots = ctx.slot_of[routed.partition]
+        slots, owner = ctx.slot_of[routed.partition], routed.owner
         executors, partitions = ctx.plan.executors, len(ctx.plan.partitions)
-        lent = lend(price, slots, routed.owner, executors, self._hosts, partitions, self._held)
+        order: slice | LongArray = slice(None)
+        if self._hosts is not None:
+            # Points are lent in their order: neighbours need the same files.
+            order = np.argsort(self._strip[routed.row], kind="stable")
+        given = price[order], slots[order], owner[order]
+        lent = lend(*given, executors, self._hosts, partitions, self._held)
         loans = zip(lent.lender, lent.borrower, lent.slot, lent.points, strict=True)
         for lender, borrower, slot, points in loans:
             partition = ctx.plan.partitions[slot].id
             self._loans[int(lender), int(borrower), partition] += int(points)
-        return lent.executor
+        executor = np.empty_like(lent.executor)
+        executor[order] = lent.executor
+        return executor
 
     @property
     def loans(self) -> tuple[Loan, ...]:

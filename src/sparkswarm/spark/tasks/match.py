@@ -33,6 +33,7 @@ from sparkswarm.spark.tasks.packing import group_rows
 from sparkswarm.spark.tasks.points import times_of
 from sparkswarm.store.cache import OpenDelta
 from sparkswarm.store.files import FileRef
+from sparkswarm.store.manifest import PART_BLOCKS
 from sparkswarm.store.queries import TIME, X, Y
 from sparkswarm.store.segments import Base, Segment
 
@@ -137,15 +138,33 @@ class Matcher:
             rows, index = order[run.low : run.high], run.segment.base.index
             sort_rows(chunk.x, chunk.y, rows, index)
             add_bounds(chunk.x, chunk.y, rows, index, bounds[run.low : run.high])
-        deltas = [
-            DeltaRun(one, add_candidates(chunk.x, chunk.y, order, one.delta.added.index, bounds))
-            for one in ctx.deltas
-            if len(one.delta.added.index.ids)
-        ]
+        deltas = list(self._delta_runs(chunk, order, bounds))
         application = ctx.input.application
         view = PointView(application, chunk.points, order) if application else None
         for low, high in lots(bounds, LOT_MATCHES):
             yield self._match_lot(chunk, order, bounds, runs, deltas, low, high, view)
+
+    def _delta_runs(
+        self, chunk: PointChunk, order: LongArray, bounds: LongArray
+    ) -> Iterator[DeltaRun]:
+        """Yield the deltas, or the parts of them that these points need; add their bounds."""
+        ctx, block = self._ctx, np.empty(0, np.int64)
+        blocks = np.zeros(PART_BLOCKS**2, dtype=bool)
+        if any(ref.parts for ref in ctx.epoch.manifest.deltas):
+            block = ctx.part_blocks.of(chunk.routed.column[order], chunk.routed.row[order])
+            blocks[block] = True
+        for one in ctx.deltas(blocks):
+            index = one.delta.added.index
+            if not len(index.ids):
+                continue
+            if one.blocks is None:
+                yield DeltaRun(one, add_candidates(chunk.x, chunk.y, order, index, bounds))
+                continue
+            places = np.flatnonzero(one.blocks[block])
+            here = np.zeros(len(places), np.int64)
+            found = add_candidates(chunk.x, chunk.y, order[places], index, here)
+            bounds[places] += here
+            yield DeltaRun(one, places[found])
 
     def _runs(
         self, partition_id: int, routed: RoutedPoints, order: LongArray, low: int, high: int

@@ -26,11 +26,13 @@ from sparkswarm.observe.progress import Counts
 from sparkswarm.spark.task_output import OutputKind, TaskOutput, TaskStage
 from sparkswarm.spark.tasks.answers import route_snapshots
 from sparkswarm.spark.tasks.packing import PackedRows, nulls
-from sparkswarm.store.deltas import Changes
+from sparkswarm.store.deltas import Changes, Delta
 from sparkswarm.store.epochs import INITIAL
 from sparkswarm.store.files import FileRef, Folder
+from sparkswarm.store.manifest import DeltaParts
 from sparkswarm.store.names import LONGEST_NAME
 from sparkswarm.store.operations import store_operations
+from sparkswarm.store.parts import write_parts
 from sparkswarm.store.quarantine import (
     FAULT_REASONS,
     LONG_ID,
@@ -247,6 +249,16 @@ def apply_operations(ctx: BatchContext, rows: pa.Table) -> AppliedOperations:
     quarantine.write()
     task_input, counts = ctx.input, checked.counts
     if checked.operations.num_rows:
+
+        def write(name: str, content: pa.Buffer, rows: int) -> FileRef:
+            return ctx.input.files.write(ctx.file_name(Folder.DELTAS, name), content, rows)
+
+        def divide(delta: Delta) -> DeltaParts | None:
+            if not ctx.input.hosts:
+                return None
+            part_of = ctx.part_blocks.assigned(ctx.plan.partitions, ctx.input.hosts)
+            return write_parts(delta, part_of, ctx.grid, write)
+
         manifest, settled = store_operations(
             operations_from(checked.operations),
             ctx.epoch.manifest,
@@ -255,9 +267,8 @@ def apply_operations(ctx: BatchContext, rows: pa.Table) -> AppliedOperations:
             batch=ctx.epoch.batch,
             clock=ctx.epoch.clock,
             purge_before=ctx.input.purge_before,
-            write=lambda content, number: ctx.input.files.write(
-                ctx.file_name(Folder.DELTAS, "delta"), content, number
-            ),
+            write=lambda content, rows: write("delta", content, rows),
+            divide=divide,
         )
         counts += Counts(
             operations=settled.applied, replaced=settled.replaced, ignored=settled.ignored
