@@ -35,7 +35,7 @@ from sparkswarm.bench.task_times import batch_tasks
 from sparkswarm.config import PolicyName, SwarmConfig
 from sparkswarm.errors import WorkloadError
 from sparkswarm.geometry import Bounds
-from sparkswarm.observe.progress import Progress
+from sparkswarm.observe.progress import HostUse, Progress
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.engine import Swarm
 from sparkswarm.spark.sinks import NoopSink
@@ -119,6 +119,9 @@ class ReplayBatch:
         The learnt prices applied to what each executor's task did; empty where unknown.
     partitions
         Partitions of the plan.
+    query_bytes, fetched_bytes, hosts
+        Bytes of the files with queries, bytes that tasks copied to their hosts, and what each host
+        did.
     """
 
     seconds: float
@@ -129,6 +132,9 @@ class ReplayBatch:
     all_tasks: float
     work: tuple[float, ...]
     partitions: int
+    query_bytes: int = 0
+    fetched_bytes: int = 0
+    hosts: tuple[HostUse, ...] = ()
 
 
 def balance(values: Sequence[float]) -> float | None:
@@ -380,6 +386,9 @@ def replay_policy(
             all_tasks=tasks[p.batch].total,
             work=p.work_s,
             partitions=partitions,
+            query_bytes=p.query_bytes,
+            fetched_bytes=p.fetched_bytes,
+            hosts=p.hosts,
         )
         for p, partitions in told
         if p.batch < stream.batches

@@ -388,3 +388,71 @@ def apps(
         steps = ", ".join(f"{name} {took:.2f}" for name, took in row["seconds"].items())
         stderr.print(f"Seconds of a batch, {kind}: {steps}.")
     write_json(json_to, found)
+
+
+def cluster(
+    hosts: Annotated[int, typer.Option(min=2, max=200, help="Number of hosts.")] = 4,
+    executors: Annotated[int, typer.Option(min=1, help="Executors of each host.")] = 2,
+    batches: Annotated[
+        int, typer.Option(min=4, help="Batches; the hotspot is in the second half.")
+    ] = 16,
+    points: Annotated[int, typer.Option(min=1000, help="Points per batch.")] = 100_000,
+    queries: Annotated[int, typer.Option(min=1000, help="Number of queries.")] = 1_000_000,
+    side: Annotated[
+        float, typer.Option(min=0, max=1, help="Side of a query, a share of the space's width.")
+    ] = 0.0004,
+    churn: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the queries updated in each batch.")
+    ] = 0.01,
+    limit: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Size of each host's cache, a share of the state; 0 leaves this part out."
+        ),
+    ] = 0.4,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Measure what each host of a cluster holds and fetches under each policy.
+
+    Starts a cluster on this machine, whose workers look like hosts, and ends it. Takes about 6
+    minutes. Example: sparkswarm bench cluster --hosts 4 --json -
+    """
+    from sparkswarm.bench.cluster import ClusterSettings, run_cluster, total_batches
+
+    settings = ClusterSettings(
+        hosts=hosts, executors=executors, batches=batches, points=points, queries=queries,
+        side=side, churn=churn, limit=limit, seed=seed,
+    )  # fmt: skip
+    with exit_on_error(), progress_bar() as progress:
+        task = progress.add_task("starting the cluster", total=total_batches(settings))
+        run = run_cluster(
+            settings, lambda name, _: progress.update(task, advance=1, description=name)
+        )
+    table = Table(
+        title=f"{hosts} hosts with {executors} executors each, {queries:,} queries",
+        box=box.SIMPLE,
+    )
+    columns = ("policy", "on its host", "largest host", "fetched, MB/batch", "balance", "points/s")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "policy" else "right")
+    for name, one in run.series.items():
+        table.add_row(
+            name,
+            f"{one.on_its_host:.1%}",
+            f"{max(one.state_per_host) / one.state:.0%}",
+            f"{one.fetched_per_batch / 1e6:.1f}",
+            "" if one.balance is None else f"{one.balance:.3f}",
+            f"{one.series.points_per_second:,.0f}",
+        )
+    stderr.print(table)
+    stderr.print(
+        f"State: {run.state / 1e6:,.0f} MB. Largest host: the share of it that the host with most "
+        "maps; balance: mean / longest of the executors' expected times; means over batches. All "
+        "hosts share this machine's cores."
+    )
+    for name, found in run.limited.items():
+        so = found if isinstance(found, str) else "ran, results are right"
+        stderr.print(f"With {run.cache_bytes / 1e6:,.0f} MB of cache on each host, {name}: {so}")
+    stderr.print(f"{run.checked} numbers checked, {run.wrong} wrong")
+    write_json(json_to, run.to_json())
