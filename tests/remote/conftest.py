@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,8 @@ from sparkswarm.bench.local_cluster import LocalCluster
 
 from ..behaviour.engines import SparkEngine
 from .servers import BUCKET, S3Server
+
+ROOT = str(Path(__file__).parents[2])
 
 
 @pytest.fixture(scope="session")
@@ -28,9 +32,11 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory, store):
     """Return two hosts with one core each, which know how to reach the store."""
-    with LocalCluster(
-        tmp_path_factory.mktemp("cluster"), hosts=2, environment=store.environment
-    ) as cluster:
+    # Applications of tests are classes of their modules.
+    path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**store.environment, "PYTHONPATH": path}
+    folder = tmp_path_factory.mktemp("cluster")
+    with LocalCluster(folder, hosts=2, environment=environment) as cluster:
         yield cluster
 
 

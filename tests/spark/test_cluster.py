@@ -85,9 +85,10 @@ def test_a_host_dies_in_a_batch_and_returns_and_nothing_is_lost(cluster, tmp_pat
     hosts = [len(names) for names in said["hosts"]]
     assert hosts[1] == hosts[-1] == 2
     assert 1 in hosts
-    # Others took the tasks over at once.
+    # Others took the tasks over; Spark waits 15 seconds for shuffle files of a host that is gone.
     killed = (tmp_path / "marker").stat().st_mtime
-    assert min(ended for ended in said["ended"] if ended > killed) - killed < TAKEN_OVER
+    took = min(ended for ended in said["ended"] if ended > killed) - killed
+    assert took < TAKEN_OVER * (3 if shuffled else 1)
     assert said["on_its_host"][:2] + said["on_its_host"][-2:] == [1.0] * 4
 
 

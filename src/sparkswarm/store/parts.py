@@ -11,6 +11,7 @@ on the driver, with the delta; read in tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,9 @@ from sparkswarm.store.segments import VERSIONS, Base
 
 MOST_PARTS = 64
 """Number of parts of a delta from which on blocks with several hosts count as those of one."""
+
+WRITERS = 8
+"""Number of files of a delta that are written at the same time."""
 
 _HOST_BITS = 62
 
@@ -184,7 +188,11 @@ def write_parts(
     blocks, part_of_block = PartBlocks(grid), np.frombuffer(part_of, np.uint8)
     queries = delta.added.queries
     after = cell_array(queries.rectangles().cells(grid))
-    files = []
+    small = max(grid.columns, grid.rows) < 2**16
+    kind = np.uint16 if small else np.int32
+    shared = SharedPart(delta.dead, delta.before.astype(kind), after.astype(kind))
+    changed, every = ChangedIds(delta.ids, delta.batches), len(delta.ids)
+    contents = [("shared", shared.to_bytes(), every), ("changed", changed.to_bytes(), every)]
     for number in range(int(part_of_block.max()) + 1):
         origin = np.flatnonzero(blocks.overlapping(after, part_of_block == number))
         added = Base.build(queries.take(origin), grid, grid.cells)
@@ -192,14 +200,8 @@ def write_parts(
         by_id = np.argsort(added.index.ids, kind="stable")
         order = by_id[np.searchsorted(added.index.ids, queries.ids[origin], sorter=by_id)]
         part = DeltaPart(added, origin.astype(np.int32), order.astype(np.int32))
-        files.append(write(f"part{number}", part.to_bytes(), len(origin)))
-    small = max(grid.columns, grid.rows) < 2**16
-    kind = np.uint16 if small else np.int32
-    shared = SharedPart(delta.dead, delta.before.astype(kind), after.astype(kind))
-    changed = ChangedIds(delta.ids, delta.batches)
-    return DeltaParts(
-        shared=write("shared", shared.to_bytes(), len(delta.ids)),
-        changed=write("changed", changed.to_bytes(), len(delta.ids)),
-        files=tuple(files),
-        part_of=part_of,
-    )
+        contents.append((f"part{number}", part.to_bytes(), len(origin)))
+    # Each is a request to a store, or waits for a disk.
+    with ThreadPoolExecutor(WRITERS) as pool:
+        first, second, *files = pool.map(lambda content: write(*content), contents)
+    return DeltaParts(shared=first, changed=second, files=tuple(files), part_of=part_of)
