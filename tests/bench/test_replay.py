@@ -22,6 +22,7 @@ from sparkswarm.bench.replay import (
     ReplaySettings,
     balance,
     compare,
+    median_run,
     prepare,
     replay_on,
 )
@@ -218,6 +219,14 @@ def test_every_wrong_number_is_found(tmp_path):
     assert compare(stream, right) == (4, 0)
     assert compare(stream, replace(right, sample={200: 2})) == (4, 2)
     assert compare(stream, replace(right, batches=[batch(matches=5), batch()])) == (4, 1)
+
+
+def test_the_median_of_several_runs_counts_and_all_rates_are_listed():
+    runs = [ReplaySeries([batch(seconds=seconds)] * 3, {}) for seconds in (0.5, 2.0, 1.0, 4.0)]
+    found = median_run(runs)
+    assert found.batches == runs[1].batches
+    assert found.runs == tuple(run.points_per_second for run in runs)
+    assert found.to_json()["runs"] == [round(rate) for rate in found.runs]
 
 
 def test_of_a_tasks_attempts_the_successful_one_counts():

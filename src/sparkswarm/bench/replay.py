@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median_low
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,9 @@ class ReplaySettings:
         The policies to compare.
     batches, points_per_batch
         Number of batches, the warm-up included, and points of each.
+    repeat
+        Number of runs of each policy. They take turns, and the median run counts, because a run's
+        time depends on what else the machine does, and on the code that Java has compiled so far.
     churn
         Share of the queries that is updated in each batch.
     seed
@@ -97,6 +101,7 @@ class ReplaySettings:
     policies: tuple[PolicyName, ...] = DEFAULT_POLICIES
     batches: int = 12
     points_per_batch: int = 200_000
+    repeat: int = 1
     churn: float = 0.0
     seed: int = 0
 
@@ -145,10 +150,14 @@ def balance(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class ReplaySeries:
-    """A run, batch by batch, and the results of its sample of points by id."""
+    """A run, batch by batch, and the results of its sample of points by id.
+
+    ``runs`` are the points per second of all runs of the policy, of which this is the median.
+    """
 
     batches: list[ReplayBatch]
     sample: Mapping[int, int]
+    runs: tuple[float, ...] = ()
 
     @property
     def measured(self) -> list[ReplayBatch]:
@@ -170,6 +179,7 @@ class ReplaySeries:
         every = self.batches
         return {
             "points_per_s": round(self.points_per_second),
+            "runs": [round(rate) for rate in self.runs],
             "seconds": [round(b.seconds, 3) for b in every],
             "balance": [_rounded(balance(b.tasks)) for b in every],
             "work_balance": [_rounded(balance(b.work)) for b in every],
@@ -212,6 +222,7 @@ class ReplayRun:
         return {
             ONE_HOST: {
                 "points_per_s": round(self.one_host.points_per_second),
+                "runs": [round(rate) for rate in self.one_host.runs],
                 "seconds": [round(b.seconds, 3) for b in self.one_host.batches],
             },
             "policies": {name: series.to_json() for name, series in self.series.items()},
@@ -249,7 +260,7 @@ def run_replay(settings: ReplaySettings, on_batch: OnBatch = lambda run, batch: 
 
 def total_batches(settings: ReplaySettings) -> int:
     """Return the number of calls of ``on_batch``, for a progress bar."""
-    return (len(settings.policies) + 1) * (settings.batches + 1)
+    return settings.repeat * (len(settings.policies) + 1) * (settings.batches + 1)
 
 
 def prepare(settings: ReplaySettings, folder: Path) -> tuple[ReplayStream, dict[str, Any]]:
@@ -306,13 +317,23 @@ def replay_on(
         return replay_policy(spark, stream, config, told, COMPILED_AFTER if quiet else None)
 
     run("warm-up", settings.policies[0], False, quiet=True)
-    series: dict[str, ReplaySeries] = {}
-    for policy in settings.policies:
-        series[policy] = run(policy, policy, False)
-    one_host = run(ONE_HOST, "swarm", True)
-    compared = [compare(stream, one) for one in (*series.values(), one_host)]
+    named: dict[str, tuple[PolicyName, bool]] = {p: (p, False) for p in settings.policies}
+    named[ONE_HOST] = ("swarm", True)
+    runs: dict[str, list[ReplaySeries]] = {name: [] for name in named}
+    for _ in range(settings.repeat):
+        for name, (policy, shared) in named.items():
+            runs[name].append(run(name, policy, shared))
+    compared = [compare(stream, one) for every in runs.values() for one in every]
     checked, wrong = (sum(one[i] for one in compared) for i in (0, 1))
+    series = {name: median_run(every) for name, every in runs.items()}
+    one_host = series.pop(ONE_HOST)
     return ReplayRun(settings, series, one_host, facts or {}, checked, wrong)
+
+
+def median_run(runs: Sequence[ReplaySeries]) -> ReplaySeries:
+    """Return the run with the median number of points per second; of two, the slower."""
+    rates = tuple(run.points_per_second for run in runs)
+    return replace(runs[rates.index(median_low(rates))], runs=rates)
 
 
 def compare(stream: ReplayStream, series: ReplaySeries) -> tuple[int, int]:

@@ -244,6 +244,9 @@ def replay(
     ] = None,
     batches: Annotated[int, typer.Option(min=3, help="Batches per run.")] = 12,
     points_per_batch: Annotated[int, typer.Option(min=100, help="Points per batch.")] = 200_000,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Runs of each policy, in turns; the median counts.")
+    ] = 1,
     churn: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the queries updated in each batch.")
     ] = 0.0,
@@ -294,6 +297,7 @@ def replay(
         policies=cast("tuple[PolicyName, ...]", tuple(dict.fromkeys(wanted)) or DEFAULT_POLICIES),
         batches=batches,
         points_per_batch=points_per_batch,
+        repeat=repeat,
         churn=churn,
         seed=seed,
     )
@@ -330,11 +334,12 @@ def replay(
     one = run.one_host
     if used < batches:
         stderr.print(f"The file has points for {used} batches only, not {batches}.")
+    of_runs = f" of the median of {repeat} runs" if repeat > 1 else ""
+    matches = one.mean(lambda b: b.matches / b.points)
     stderr.print(
-        f"Means of batches 2 to {used - 1}. Balance: mean / longest of the executors' tasks. Plan: "
-        f"its partitions. {one.mean(lambda b: b.matches / b.points):.1f} results per point. "
-        f"{skipped:,} rows skipped. {run.checked:,} numbers checked, {run.wrong} wrong. "
-        f"Picture: {picture}"
+        f"Means of batches 2 to {used - 1}{of_runs}. Balance: mean / longest of the executors' "
+        f"tasks. Plan: its partitions. {matches:.1f} results per point. {skipped:,} rows skipped. "
+        f"{run.checked:,} numbers checked, {run.wrong} wrong. Picture: {picture}"
     )
     write_json(json_to, run.to_json())
 
