@@ -82,8 +82,8 @@ class ReplaySettings:
     batches, points_per_batch
         Number of batches, the warm-up included, and points of each.
     repeat
-        Number of runs of each policy. They take turns, and the median run counts, because a run's
-        time depends on what else the machine does, and on the code that Java has compiled so far.
+        Number of runs of each policy. They take turns, and the median run counts: a run's time
+        depends on what else the machine does, and on how much of its code Java has compiled.
     churn
         Share of the queries that is updated in each batch.
     seed
