@@ -225,9 +225,7 @@ def _draw_busy(axes: Axes, busy_s: Sequence[float]) -> None:
     axes.invert_yaxis()
     if len(busy_s) <= MAX_BARS:
         axes.set_yticks(list(executors))
-    largest = max(busy_s)
-    balance = mean / (1000 * largest) if largest else 1.0
     axes.set(xlabel="work in the last batch (ms)", ylabel="executor")
-    axes.set_title(f"loads, balance {balance:.2f}, mean {mean:.3g} ms (dashed)")
+    axes.set_title(f"work of the executors, mean {mean:.3g} ms (dashed)")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -284,7 +284,7 @@ function executorRow(executor) {
 function showLog(frame, moves) {
   const listed = moves.slice(0, MAX_MOVES).map((move) => `p${move.partition.id} ${arrow(move)}`);
   if (moves.length > listed.length) listed.push(`${moves.length - listed.length} more`);
-  const loans = frame.loans.slice(0, MAX_MOVES).map(([lender, borrower, partition, points]) => `${lender} → ${borrower} ${short(points)} of p${partition}`);
+  const loans = frame.loans.slice(0, MAX_MOVES).map(([lender, borrower, partition, points]) => `${lender} → ${borrower}: ${short(points)} of p${partition}`);
   if (frame.loans.length > loans.length) loans.push(`${frame.loans.length - loans.length} more`);
   const share = frame.points ? ((100 * frame.lent) / frame.points).toFixed(1) : 0;
   setText("lent", loans.length ? `Lent in batch ${frame.batch}, ${share}% of the points, by executors above the mean: ${loans.join(", ")}` : "Nothing lent in this batch.");
