@@ -16,7 +16,7 @@ unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup test test-long test-kafka test-remote lint format typecheck bench chaos demo docs pictures lock clean
+.PHONY: help setup test test-long test-kafka test-remote lint format typecheck bench chaos demo docs pictures notebooks lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ docs: setup ## Fill the generated parts of docs/, then build the site into site/
 pictures: setup ## Draw the pictures of the docs again, and take those of the live map
 	@$(BIN)/python scripts/draw_concepts.py
 	@$(BIN)/python scripts/photograph_map.py
+
+notebooks: setup ## Run the notebooks of the docs, and keep what they show
+	@$(BIN)/python scripts/run_notebooks.py
 
 # With the certificates the system trusts, as pip does where a company adds its own.
 # Versions already locked stay unless they must change; LOCK_ARGS=--upgrade takes the newest.

@@ -25,7 +25,8 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 STARTS_SPARK = (
     "behaviour/", "bench/", "demo/", "examples/", "map/test_run", "runfile/", "sim/test_fuzz",
-    "spark/test_", "test_docs", "test_environment", "test_examples", "workloads/test_cities",
+    "spark/test_", "test_docs", "test_environment", "test_examples", "test_notebooks",
+    "workloads/test_cities",
 )  # fmt: skip
 """Files that take long: they start Spark, or play many seeds."""
 

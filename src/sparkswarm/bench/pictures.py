@@ -158,8 +158,8 @@ def draw_replay(run: ReplayRun, path: Path) -> None:
     above.set(
         ylabel="balance by task time (mean / longest)",
         ylim=(0, 1.02),
-        title=f"{Path(s.points).name}, {s.executors} executors on {s.cores} cores, "
-        f"{s.points_per_batch:,} points per batch, {s.queries:,} queries",
+        title=f"{Path(s.points).name}, {s.executors} executors on {s.cores} "
+        f"core{'s'[: s.cores > 1]}, {s.points_per_batch:,} points per batch, {s.queries:,} queries",
     )
     below.set(
         xlabel="batch (grey: warm-up; yellow: hotspot)",
