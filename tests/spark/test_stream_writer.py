@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from sparkswarm import ConfigError, ConsoleSink, DeltaSink, KafkaSink, NoopSink, ParquetSink, Swarm
+from sparkswarm import (
+    ConfigError,
+    ConsoleSink,
+    DeltaSink,
+    KafkaSink,
+    MemorySink,
+    NoopSink,
+    ParquetSink,
+    Swarm,
+)
 from sparkswarm.observe.progress import count_unread
 from sparkswarm.spark.stream_writer import MatchStream
 
 from .test_engine import WITH_EXPIRY
-from .world import config, expected, make_world, matches_of
+from .world import config, difference, expected, make_world, matches_of
 
 
 def writer(**arguments):
@@ -136,3 +147,65 @@ def test_what_ended_a_run_is_its_exception(spark, tmp_path):
     with pytest.raises(StreamingQueryException, match="the disk is full"):
         handle.awaitTermination()
     assert "the disk is full" in str(handle.exception())
+
+
+class Listener(StreamingQueryListener):
+    """Remembers how one query ended, as Spark tells everybody who listens."""
+
+    def __init__(self):
+        self.query_id, self.ended, self.error = None, threading.Event(), "nothing was told"
+
+    def onQueryStarted(self, event):  # noqa: N802 (the names are Spark's)
+        pass
+
+    def onQueryProgress(self, event):  # noqa: N802
+        pass
+
+    def onQueryIdle(self, event):  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event):  # noqa: N802
+        if str(event.id) == self.query_id:
+            self.error = event.exception
+            self.ended.set()
+
+
+def test_a_stop_that_was_asked_for_is_no_error_and_the_run_goes_on(spark, tmp_path):
+    world = make_world(88, batches=3)
+    folders = world.write(tmp_path / "world")
+    memory, may_stop = MemorySink(), threading.Event()
+
+    def sink(results, batch_id):
+        memory(results, batch_id)
+        may_stop.set()
+        assert stopping.wait(60)  # so that the stop comes in the middle of a batch
+
+    def start():
+        swarm = Swarm(spark, config(executors=2))
+        streams = folders.read_points(spark), folders.read_operations(spark)
+        preload = folders.read_preload(spark)
+        writer = swarm.match(*streams, preload=preload, **WITH_EXPIRY).writeStream
+        writer = writer.foreachBatch(sink).trigger(processingTime="0 seconds")
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    listener, stopping = Listener(), threading.Event()
+    handle = start()
+    listener.query_id = handle.id
+    spark.streams.addListener(listener)
+    try:
+        assert may_stop.wait(60)
+        assert handle.isActive
+        stopper = threading.Thread(target=handle.stop)
+        stopper.start()
+        stopping.set()
+        stopper.join(60)
+        assert handle.awaitTermination(60)
+        assert listener.ended.wait(60)
+    finally:
+        spark.streams.removeListener(listener)
+    assert listener.error is handle.exception() is None
+    assert not handle.isActive
+    handle = start()
+    handle.processAllAvailable()
+    handle.stop()
+    assert not difference(matches_of(memory.table()), expected(world).matches)
