@@ -171,7 +171,7 @@ class Listener(StreamingQueryListener):
 
 
 def test_a_stop_that_was_asked_for_is_no_error_and_the_run_goes_on(spark, tmp_path):
-    world = make_world(88, batches=3)
+    world = make_world(88, batches=2)
     folders = world.write(tmp_path / "world")
     memory, may_stop = MemorySink(), threading.Event()
 
