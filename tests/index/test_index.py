@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sparkswarm.errors import GeometryError
 from sparkswarm.index.build import build_index
-from sparkswarm.index.layout import EMPTY, HEADER, NEVER, SECTIONED, RangeIndex
+from sparkswarm.index.layout import EMPTY, HEADER, NEVER, SECTIONED, SHIFT, RangeIndex
 from sparkswarm.index.match import Matches, match
 
 HUGE = sys.float_info.max
@@ -319,6 +319,19 @@ def test_tiny_rectangles_do_not_share_long_lists() -> None:
         found = match(low[:, 0].copy(), low[:, 1].copy(), None, np.arange(5000), index)
         assert (found.counts >= 1).all()
         assert found.checks.mean() < 20
+        hashed = index.levels[:, SHIFT] > 0
+        assert hashed.all() if spread < 1 else not hashed.any()
+
+
+def test_a_few_rectangles_far_apart_have_large_cells() -> None:
+    """Neighbours then share parts of the index, and most points have nothing to look at."""
+    rng = np.random.default_rng(3)
+    low = rng.random((2000, 2))
+    index = build_index(numbered(2000), np.hstack([low, low + 0.0016]), None, UNIT)
+    assert len(index.starts) <= 8 * 2000 + 1
+    x, y = rng.random((2, 10_000))
+    found = match(x, y, None, np.arange(10_000), index)
+    assert found.checks.mean() < 0.5
 
 
 # -- mistakes ----------------------------------------------------------------------------------

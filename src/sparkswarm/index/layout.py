@@ -6,7 +6,8 @@ in 64-bit floats.
 
 Rectangles are grouped into **levels** by width and height: those of one level differ by less than a
 factor of two in either, and the level's cells are about half as wide and high as the largest, so a
-rectangle overlaps 2 to 9 cells whatever its shape. A cell lists the rectangles that overlap it. The
+rectangle overlaps 2 to 9 cells whatever its shape; cells are larger where these would be many more
+than the rectangles. A cell lists the rectangles that overlap it. The
 formula from a coordinate to its cell never decreases as the coordinate grows, so a point in a cell
 strictly between those of a rectangle's two edges is strictly between the edges: a rectangle without
 an edge in a cell needs no comparison there. A cell with many rectangles lists them in ten

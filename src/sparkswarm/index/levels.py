@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from sparkswarm.compiled import FloatArray, IntArray, compiled
-from sparkswarm.index.layout import COLUMNS, FIRST, LEVEL_FIELDS, ROWS, SCALE_X, SCALE_Y, SHIFT
+from sparkswarm.index.layout import (
+    COLUMNS,
+    FIRST,
+    LEVEL_FIELDS,
+    ROWS,
+    SCALE_X,
+    SCALE_Y,
+    SHIFT,
+    place_of,
+)
 
 _CELLS_A_SIDE = 2.0 * (1.0 - 2.0**-20)
 """Cells that the widest rectangle of a level spans; a little below 2 because of rounding, so that
@@ -15,8 +24,11 @@ _MAX_COLUMNS = 1 << 24
 _CLASSES = 25
 """Classes of width, each half as wide as the one before; the last has all that is smaller."""
 _CELLS_A_QUERY = 8
-"""A level with more cells per rectangle than this has a hash table, with at least half as many
-buckets per rectangle."""
+"""A level with more cells per rectangle than this gets larger cells. Where these are crowded, it
+has a hash table instead, with at least half as many buckets per rectangle."""
+_CROWD = 3.0
+"""Rectangles that begin in the cell of a rectangle, itself included: with more on average, cells
+are crowded. Of rectangles that are evenly distributed there are 1.1."""
 _FOLD = 16
 """A level with this many times fewer rectangles than a coarser one is merged into it."""
 
@@ -90,6 +102,9 @@ def choose_levels(boxes: FloatArray, region: FloatArray) -> tuple[IntArray, Floa
     total = np.zeros(_CLASSES * _CLASSES, np.int64)
     for at in range(_CLASSES * _CLASSES):
         total[home[at]] += number[at]
+    for i in range(n):
+        if classes[i] >= 0:
+            classes[i] = home[classes[i]]
     levels = np.empty((np.count_nonzero(total), LEVEL_FIELDS))
     numbered = np.zeros(_CLASSES * _CLASSES, np.int64)
     level = 0
@@ -102,10 +117,21 @@ def choose_levels(boxes: FloatArray, region: FloatArray) -> tuple[IntArray, Floa
         buckets = columns * rows
         shift = 0
         if buckets > _CELLS_A_QUERY * total[at]:
-            shift = 63
-            while (1 << (64 - shift)) < _CELLS_A_QUERY // 2 * total[at]:
-                shift -= 1
-            buckets = 1 << (64 - shift)
+            larger = np.sqrt(_CELLS_A_QUERY * total[at] / buckets)
+            few_columns, few_rows = max(1, int(columns * larger)), max(1, int(rows * larger))
+            by_x, by_y = scale_x * few_columns / columns, scale_y * few_rows / rows
+            here = classes == at
+            if (
+                few_columns * few_rows <= _CELLS_A_QUERY * total[at]
+                and _crowd(boxes[here], region, by_x, by_y, few_columns, few_rows) <= _CROWD
+            ):
+                scale_x, scale_y, columns, rows = by_x, by_y, few_columns, few_rows
+                buckets = columns * rows
+            else:
+                shift = 63
+                while (1 << (64 - shift)) < _CELLS_A_QUERY // 2 * total[at]:
+                    shift -= 1
+                buckets = 1 << (64 - shift)
         levels[level, SCALE_X] = scale_x
         levels[level, SCALE_Y] = scale_y
         levels[level, COLUMNS] = columns
@@ -117,5 +143,20 @@ def choose_levels(boxes: FloatArray, region: FloatArray) -> tuple[IntArray, Floa
         level += 1
     out = np.empty(n, np.int32)
     for i in range(n):
-        out[i] = numbered[home[classes[i]]] if classes[i] >= 0 else -1
+        out[i] = numbered[classes[i]] if classes[i] >= 0 else -1
     return out, levels
+
+
+@compiled
+def _crowd(
+    boxes: FloatArray, region: FloatArray, scale_x: float, scale_y: float, columns: int, rows: int
+) -> float:
+    """Return how many rectangles begin in the cell of a rectangle, on average."""
+    begin = np.zeros(columns * rows, np.int32)
+    pairs = 0
+    for i in range(len(boxes)):
+        column = place_of(boxes[i, 0], region[0], scale_x, columns)
+        row = place_of(boxes[i, 1], region[1], scale_y, rows)
+        pairs += 1 + 2 * begin[row * columns + column]
+        begin[row * columns + column] += 1
+    return pairs / max(1, len(boxes))

@@ -91,7 +91,8 @@ class Changes:
         alone[start[both]] = False
         ids = np.concatenate([older.ids[alone], self.ids])
         order = np.argsort(ids, kind="stable")
-        kept = older.added.take(np.isin(older.added.ids, self.ids, invert=True))
+        start, stop = find_sorted(older.added.ids, self.ids)
+        kept = older.added.take(stop == start)
         added = unexpired(Queries.concat([kept, self.added]), purge_before)
         target = delta_target(batch) << _TARGET_BITS
         elsewhere = (self.dead < target) | (self.dead >= target + (1 << _TARGET_BITS))

@@ -487,7 +487,7 @@ def test_what_is_lent_is_matched_once_and_told(tmp_path: Path) -> None:
 def test_a_borrower_that_dies_half_way_is_replaced_by_one_that_gives_the_same(
     tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(match_module, "LOT_MATCHES", 500)
+    monkeypatch.setattr(match_module, "LOT_MATCHES", 100)
     tasks = Tasks(tmp_path, executors=4)
     tasks.apply(*random_queries(80, 5))
     chance = random.Random(6)

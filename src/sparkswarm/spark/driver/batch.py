@@ -28,7 +28,7 @@ from sparkswarm.apps.events.asking import answer_asks
 from sparkswarm.errors import ConfigError
 from sparkswarm.spark.driver.fixed_order import in_fixed_order
 from sparkswarm.spark.driver.layout import StreamLayout, packed_rows
-from sparkswarm.spark.driver.operations import read_operations
+from sparkswarm.spark.driver.operations import separate_rows
 from sparkswarm.spark.driver.placement import Anchors
 from sparkswarm.spark.session import temporary_settings
 from sparkswarm.spark.sinks import Sinks, reads_everything, write_nowhere
@@ -252,7 +252,8 @@ def run_batch(
         stages = stages.with_input(compact(spark, stages, context))
     if layout.has_operations:
         known = stages.input.epoch.manifest
-        task_input, applied = store_operations(rows, stages, layout, context)
+        operations, rows = separate_rows(rows, layout.queries.operation_types)
+        task_input, applied = store_operations(spark, operations, stages, context)
         stages = stages.with_input(task_input)
         timer.mark("operations")
         snapshots = applied.snapshots if applied else []
@@ -274,17 +275,16 @@ def run_batch(
 
 
 def store_operations(
-    rows: DataFrame, stages: Stages, layout: StreamLayout, context: DriverContext
+    spark: SparkSession, operations: pa.Table | None, stages: Stages, context: DriverContext
 ) -> tuple[TaskInput, AppliedOperations | None]:
     """Store the operations of a batch; return the input after them, and what they are."""
-    operations = read_operations(rows, layout.queries.operation_types)
     if operations is None:
         return stages.input, None
     applied = apply_operations(context.open(stages.input), operations)
     stages.collector.add(applied.output)
     task_input = replace(applied.input, operations=operations.num_rows)
     if is_compaction_due(task_input.epoch.manifest):
-        task_input = compact(rows.sparkSession, stages.with_input(task_input), context)
+        task_input = compact(spark, stages.with_input(task_input), context)
     return task_input, applied
 
 

@@ -30,7 +30,7 @@ from sparkswarm.geometry import WORLD, Fault
 from sparkswarm.observe.progress import Progress
 from sparkswarm.spark.columns import POINT_FILE, QueryColumns
 from sparkswarm.spark.driver.layout import StreamLayout
-from sparkswarm.spark.driver.operations import read_operations
+from sparkswarm.spark.driver.operations import separate_rows
 from sparkswarm.spark.driver.selection import select_operations
 from sparkswarm.spark.session import is_local
 from sparkswarm.spark.task_input import PointFiles
@@ -152,7 +152,7 @@ def look_at_stream(stream: DataFrame, layout: StreamLayout) -> FirstRows:
         elif X in batch.columns:
             seen += _seen_points(batch)
         if layout.has_operations:
-            table = read_operations(batch, layout.queries.operation_types)
+            table = separate_rows(batch, layout.queries.operation_types).operations
             seen += _seen_queries(table) if table is not None else FirstRows()
         if seen.box is not None:
             found.append(seen)

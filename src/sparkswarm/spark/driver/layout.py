@@ -377,7 +377,7 @@ def union_stream(
     Only one stream has one order: Spark then says which operations and which points belong to a
     batch, and says the same when the batch runs again. Operations come last, behind a node that
     counts them: it keeps their branch of the union apart, even where it is empty, so that a batch
-    can read it without the points (:func:`~sparkswarm.spark.driver.operations.read_operations`).
+    can read it without the points (:func:`~sparkswarm.spark.driver.operations.separate_rows`).
     """
     if operations is None:
         if points is None:

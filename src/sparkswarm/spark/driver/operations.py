@@ -3,14 +3,15 @@
 Inside ``foreachBatch`` the frame is a scan of an RDD that exists already: Spark pushes nothing
 below it, and a filter that keeps operations reads every point. But the RDD is the union of the
 branches of the stream, and that of the operations is the last (``layout.union_stream``): a job on
-its partitions alone reads nothing else, and no Python worker takes part in it. Where the frame
-looks different, a filter it is. Runs on the driver, once a batch.
+its partitions alone reads nothing else, and no Python worker takes part in it. The stages that read
+points are given the other partitions. Where the frame looks different, a filter it is. Runs on the
+driver, once a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.util import _load_from_socket
 
 from sparkswarm.spark.columns import OPERATIONS
+from sparkswarm.spark.driver.rdd_frames import rdd_frame
 from sparkswarm.store.queries import ABOUT
 
 _LINES = pa.schema([(OPERATIONS, pa.string())])
@@ -40,8 +42,23 @@ class _Bytes(FramedSerializer):
         return obj
 
 
-def read_operations(rows: DataFrame, types: Mapping[str, pa.DataType]) -> pa.Table | None:
-    """Return the operations of a batch in the order in which Spark read them; None without any.
+class SeparatedRows(NamedTuple):
+    """The rows of a batch, told apart.
+
+    Attributes
+    ----------
+    operations
+        The operations in the order in which Spark read them; None without any.
+    points
+        The other rows; where they cannot be told apart, all rows.
+    """
+
+    operations: pa.Table | None
+    points: DataFrame
+
+
+def separate_rows(rows: DataFrame, types: Mapping[str, pa.DataType]) -> SeparatedRows:
+    """Read the operations of a batch.
 
     ``types`` are their columns, in the order in which lines have them.
     """
@@ -49,10 +66,10 @@ def read_operations(rows: DataFrame, types: Mapping[str, pa.DataType]) -> pa.Tab
     if branch is None:
         lines = rows.select(OPERATIONS)
         column = lines.where(F.col(OPERATIONS).isNotNull()).toArrow().column(0)
-        return parse_lines(column, types) if len(column) else None
+        return SeparatedRows(parse_lines(column, types) if len(column) else None, rows)
     number, total = branch
     if not number:
-        return None
+        return SeparatedRows(None, rows)
     context, frame = rows.sparkSession.sparkContext, rows.select(OPERATIONS)._jdf
     batches = frame.toArrowBatchRdd(frame.queryExecution().executedPlan()).toJavaRDD()
     partitions: Any = context._jvm.java.util.ArrayList()  # type: ignore[union-attr]
@@ -62,7 +79,21 @@ def read_operations(rows: DataFrame, types: Mapping[str, pa.DataType]) -> pa.Tab
     with _load_from_socket(served, _Bytes()) as stream:
         found = [pa.ipc.read_record_batch(pa.py_buffer(one), _LINES) for one in stream]
     column = pa.chunked_array([batch.column(0).drop_null() for batch in found], pa.string())
-    return parse_lines(column, types) if len(column) else None
+    operations = parse_lines(column, types) if len(column) else None
+    # The stages after need a task, so that everybody reports.
+    points = _first_partitions(rows, total - number) if number < total else rows
+    return SeparatedRows(operations, points)
+
+
+def _first_partitions(rows: DataFrame, number: int) -> DataFrame:
+    """Return the rows of the first partitions of a frame that scans an RDD."""
+    jvm: Any = rows.sparkSession._jvm
+    scan = rows._jdf.queryExecution().logical()
+    # A set of numbers is a function from a number to whether it is in it.
+    chosen = jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(range(number))).toSet()
+    rdd = jvm.org.apache.spark.rdd.PartitionPruningRDD.create(scan.rdd(), chosen)
+    physical = jvm.org.apache.spark.sql.catalyst.plans.physical
+    return rdd_frame(rows.sparkSession, scan.output(), rdd, physical.UnknownPartitioning(number))
 
 
 def _operations_branch(rows: DataFrame) -> tuple[int, int] | None:

@@ -22,6 +22,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from sparkswarm.spark.driver.rdd_frames import rdd_frame
 from sparkswarm.spark.session import executor_hosts
 
 logger = logging.getLogger(__name__)
@@ -134,20 +135,17 @@ def anchored(spark: SparkSession, hosts: Sequence[str]) -> DataFrame:
     classes behind it can.
     """
     context: Any = spark.sparkContext
-    jvm, session = context._jvm, spark._jsparkSession
-    scala, sql = jvm.scala, jvm.org.apache.spark.sql
+    jvm = context._jvm
+    sql = jvm.org.apache.spark.sql
     numbers = spark.range(0, len(hosts), 1, 1).select(F.col("id").cast("int").alias(ANCHOR))
     query = numbers._jdf.queryExecution()
     sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq
     rows = query.executedPlan().executeCollect()
-    at_home = [scala.Tuple2(rows[m], sequence([host])) for m, host in enumerate(hosts)]
+    at_home = [jvm.scala.Tuple2(rows[m], sequence([host])) for m, host in enumerate(hosts)]
     row_class = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.InternalRow")
-    rdd = context._jsc.sc().makeRDD(sequence(at_home), scala.reflect.ClassTag.apply(row_class))
+    tag = jvm.scala.reflect.ClassTag.apply(row_class)
+    rdd = context._jsc.sc().makeRDD(sequence(at_home), tag)
     columns = query.analyzed().output()
     target = sql.catalyst.expressions.DirectShufflePartitionID(columns.head())
     by_number = sql.catalyst.plans.physical.ShufflePartitionIdPassThrough(target, len(hosts))
-    none = getattr(scala, "None$").__getattr__("MODULE$")
-    plan = sql.execution.LogicalRDD(
-        columns, rdd, by_number, sequence([]), False, none, session, none, none, False
-    )
-    return DataFrame(sql.classic.Dataset.ofRows(session, plan), spark)
+    return rdd_frame(spark, columns, rdd, by_number)
