@@ -136,6 +136,26 @@ def test_files_are_pickled_without_their_connection(files: Files) -> None:
 # -- writing -----------------------------------------------------------------------------------
 
 
+def test_a_file_may_become_durable_later(
+    files: Files, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.write("a/x", b"the folder")
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    ref = files.write("a/b", b"content", durable=False)
+    assert files.mmap(ref).to_pybytes() == b"content"
+    assert synced == []
+    files.make_durable("a/b")
+    if not isinstance(files, Elsewhere):
+        assert synced == [str(stored / "a" / "b"), str(stored / "a")]
+
+
 def test_what_is_written_comes_back_and_the_reference_describes_it(files: Files) -> None:
     @given(st.binary(max_size=100), st.integers(0, 2**40), st.booleans())
     def check(content: bytes, rows: int, durable: bool) -> None:

@@ -236,10 +236,10 @@ def executor_hosts(spark: SparkSession) -> dict[str, int]:
     context = spark.sparkContext
     addresses = context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(",").split(",")
     hosts = Counter(address.rpartition(":")[0] for address in addresses)
-    driver = context.getConf().get("spark.driver.host")
-    if hosts.total() > 1 and driver in hosts:
+    if hosts.total() > 1:
         # The driver is listed with the executors, but runs no tasks.
-        hosts -= Counter([driver])
+        driver = context.getConf().get("spark.driver.host")
+        hosts -= Counter([driver] if driver in hosts else [])
     return dict(hosts)
 
 

@@ -193,7 +193,8 @@ class Files:
         """Write a whole file; when this returns, it survives a crash of the machine.
 
         Concurrent readers of the name get either the old content or the new. With
-        ``durable=False`` writing is cheaper, and a crash of the machine may lose the file.
+        ``durable=False`` writing is cheaper, and a crash of the machine may lose the file until
+        :meth:`make_durable` has returned.
         """
         data = pa.py_buffer(content)
         if self._remote is None:
@@ -201,6 +202,14 @@ class Files:
         else:
             self._write_remote(*self._remote, name, data)
         return FileRef(name, rows, data.size, zlib.crc32(data))
+
+    def make_durable(self, name: str) -> None:
+        """Let a file that was written with ``durable=False`` survive a crash of the machine."""
+        if self._remote is None:
+            path = self.path(name)
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+            _sync_folder(path.parent)
 
     def create(self, name: str, content: Content) -> bool:
         """Write a whole file, durable, unless there is one; return whether it was written.

@@ -19,6 +19,7 @@ from sparkswarm.observe.progress import Counts
 from sparkswarm.policies import LendingPrices, make_policy
 from sparkswarm.protocol.messages import CostReport
 from sparkswarm.spark.columns import OPERATIONS
+from sparkswarm.spark.driver.batch import DriverContext
 from sparkswarm.spark.task_input import packed_input
 from sparkswarm.spark.task_output import PACKED_PREFIX, TaskStage
 from sparkswarm.spark.tasks import match as match_module
@@ -34,6 +35,7 @@ from sparkswarm.spark.tasks.packing import (
     unpack_rows,
 )
 from sparkswarm.spark.tasks.state import state_task
+from sparkswarm.store.files import Files
 from sparkswarm.store.queries import ID
 
 from ...support.tasks import Tasks, points_table, register, shuffled, with_partition
@@ -537,3 +539,15 @@ def test_reserving_ids_leaves_a_worker_its_index(tmp_path: Path) -> None:
     after = BatchContext(tasks.input, before)
     assert after.plan.next_id == before.plan.next_id + 100
     assert after.index is before.index
+
+
+def test_a_commit_waits_for_the_files_that_it_names(tmp_path: Path) -> None:
+    """A file that cannot be made durable ends the batch, and only that one."""
+    files, driver = Files(str(tmp_path)), DriverContext()
+    ref = files.write("deltas/a", b"content", durable=False)
+    driver.make_durable(files, ref.name)
+    driver.wait_until_durable()
+    driver.make_durable(files, "deltas/gone")
+    with pytest.raises(FileNotFoundError):
+        driver.wait_until_durable()
+    driver.wait_until_durable()

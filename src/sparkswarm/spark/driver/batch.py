@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 
@@ -52,6 +53,7 @@ from sparkswarm.spark.tasks.packing import PACKED_DDL, PackedRows, RowKind
 from sparkswarm.spark.tasks.route import route_task
 from sparkswarm.spark.tasks.state import state_task
 from sparkswarm.store.deltas import is_compaction_due
+from sparkswarm.store.files import Files
 from sparkswarm.store.manifest import Manifest
 from sparkswarm.window.windows import TimeWeights, exact_start
 
@@ -97,11 +99,23 @@ class DriverContext:
 
     def __init__(self) -> None:
         self._last: BatchContext | None = None
+        self._writer = ThreadPoolExecutor(1, "sparkswarm-writer")
+        self._writing: list[Future[None]] = []
 
     def open(self, task_input: TaskInput) -> BatchContext:
         """Return the context for the input of a batch."""
         self._last = BatchContext(task_input, self._last)
         return self._last
+
+    def make_durable(self, files: Files, name: str) -> None:
+        """Begin to make a file durable: the disk takes its time while tasks run."""
+        self._writing.append(self._writer.submit(files.make_durable, name))
+
+    def wait_until_durable(self) -> None:
+        """Wait for all files that :meth:`make_durable` was asked for."""
+        writing, self._writing = self._writing, []
+        for one in writing:
+            one.result()
 
 
 class StageTimer:
@@ -282,6 +296,9 @@ def store_operations(
         return stages.input, None
     applied = apply_operations(context.open(stages.input), operations)
     stages.collector.add(applied.output)
+    for delta in applied.input.epoch.manifest.deltas:
+        if delta not in stages.input.epoch.manifest.deltas:
+            context.make_durable(stages.input.files, delta.file.name)
     task_input = replace(applied.input, operations=operations.num_rows)
     if is_compaction_due(task_input.epoch.manifest):
         task_input = compact(spark, stages.with_input(task_input), context)

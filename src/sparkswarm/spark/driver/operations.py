@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.util import _load_from_socket
 
 from sparkswarm.spark.columns import OPERATIONS
-from sparkswarm.spark.driver.rdd_frames import rdd_frame
+from sparkswarm.spark.driver.rdd_frames import first_partitions
 from sparkswarm.store.queries import ABOUT
 
 _LINES = pa.schema([(OPERATIONS, pa.string())])
@@ -81,19 +81,8 @@ def separate_rows(rows: DataFrame, types: Mapping[str, pa.DataType]) -> Separate
     column = pa.chunked_array([batch.column(0).drop_null() for batch in found], pa.string())
     operations = parse_lines(column, types) if len(column) else None
     # The stages after need a task, so that everybody reports.
-    points = _first_partitions(rows, total - number) if number < total else rows
+    points = first_partitions(rows, total - number) if number < total else rows
     return SeparatedRows(operations, points)
-
-
-def _first_partitions(rows: DataFrame, number: int) -> DataFrame:
-    """Return the rows of the first partitions of a frame that scans an RDD."""
-    jvm: Any = rows.sparkSession._jvm
-    scan = rows._jdf.queryExecution().logical()
-    # A set of numbers is a function from a number to whether it is in it.
-    chosen = jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(range(number))).toSet()
-    rdd = jvm.org.apache.spark.rdd.PartitionPruningRDD.create(scan.rdd(), chosen)
-    physical = jvm.org.apache.spark.sql.catalyst.plans.physical
-    return rdd_frame(rows.sparkSession, scan.output(), rdd, physical.UnknownPartitioning(number))
 
 
 def _operations_branch(rows: DataFrame) -> tuple[int, int] | None:

@@ -6,18 +6,51 @@ have. Runs on the driver.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
 
+class _Classes(NamedTuple):
+    """Spark's classes, looked up once: each part of a name is a call into the JVM."""
+
+    python_utils: Any
+    pruning: Any
+    unknown: Any
+    logical_rdd: Any
+    dataset: Any
+    none: Any
+
+
+@lru_cache(maxsize=1)
+def _classes_of(jvm: Any) -> _Classes:
+    spark = jvm.org.apache.spark
+    return _Classes(
+        python_utils=spark.api.python.PythonUtils,
+        pruning=spark.rdd.PartitionPruningRDD,
+        unknown=spark.sql.catalyst.plans.physical.UnknownPartitioning,
+        logical_rdd=spark.sql.execution.LogicalRDD,
+        dataset=spark.sql.classic.Dataset,
+        none=getattr(jvm.scala, "None$").__getattr__("MODULE$"),
+    )
+
+
 def rdd_frame(spark: SparkSession, columns: Any, rdd: Any, partitioning: Any) -> DataFrame:
     """Return the frame of an RDD of internal rows with these columns, partitioned in this way."""
-    jvm: Any = spark._jvm
-    session, sql = spark._jsparkSession, jvm.org.apache.spark.sql
-    none = getattr(jvm.scala, "None$").__getattr__("MODULE$")
-    nothing = jvm.org.apache.spark.api.python.PythonUtils.toSeq([])
-    plan = sql.execution.LogicalRDD(
+    found, session = _classes_of(spark._jvm), spark._jsparkSession
+    nothing, none = found.python_utils.toSeq([]), found.none
+    plan = found.logical_rdd(
         columns, rdd, partitioning, nothing, False, none, session, none, none, False
     )
-    return DataFrame(sql.classic.Dataset.ofRows(session, plan), spark)
+    return DataFrame(found.dataset.ofRows(session, plan), spark)
+
+
+def first_partitions(rows: DataFrame, number: int) -> DataFrame:
+    """Return the rows of the first partitions of a frame that scans an RDD."""
+    found = _classes_of(rows.sparkSession._jvm)
+    scan = rows._jdf.queryExecution().logical()
+    # A set of numbers is a function from a number to whether it is in it.
+    chosen = found.python_utils.toSeq(list(range(number))).toSet()
+    rdd = found.pruning.create(scan.rdd(), chosen)
+    return rdd_frame(rows.sparkSession, scan.output(), rdd, found.unknown(number))

@@ -263,6 +263,7 @@ class RunLoop:
         finished = self._finished(outputs)
         work = self._observe(outputs, finished)
         self._publish_results(task_input, outputs, sinks)
+        self._context.wait_until_durable()
         manifest = self._commit(task_input, outputs, previous)
         timer.mark("commit")
         if sinks is not None:

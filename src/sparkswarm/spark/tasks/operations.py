@@ -243,7 +243,10 @@ class AppliedOperations(NamedTuple):
 
 
 def apply_operations(ctx: BatchContext, rows: pa.Table) -> AppliedOperations:
-    """Check the operations of a batch and store them; the input returned has their manifest."""
+    """Check the operations of a batch and store them; the input returned has their manifest.
+
+    The manifest's new delta is not durable yet; its parts are.
+    """
     quarantine = ctx.quarantine("operations")
     checked = check_operations(ctx, rows, quarantine)
     quarantine.write()
@@ -267,7 +270,9 @@ def apply_operations(ctx: BatchContext, rows: pa.Table) -> AppliedOperations:
             batch=ctx.epoch.batch,
             clock=ctx.epoch.clock,
             purge_before=ctx.input.purge_before,
-            write=lambda content, rows: write("delta", content, rows),
+            write=lambda content, rows: ctx.input.files.write(
+                ctx.file_name(Folder.DELTAS, "delta"), content, rows, durable=False
+            ),
             divide=divide,
         )
         counts += Counts(
