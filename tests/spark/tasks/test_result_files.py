@@ -83,3 +83,32 @@ def test_of_a_retried_task_and_its_speculative_twin_one_file_counts(
 def chunks(rows: pa.RecordBatch) -> list[pa.RecordBatch]:
     """Return rows as Spark sends them, a few at a time."""
     return [rows.slice(start, 8) for start in range(0, rows.num_rows, 8)]
+
+
+def test_columns_of_points_come_back_with_every_pair(tmp_path: Path) -> None:
+    """Of any type, with nulls, and in slices of larger tables."""
+    tasks = Tasks(tmp_path)
+    tasks.apply(*(register(n, 0.0, 0.0, 1.0 + n, 8.0) for n in range(8)))
+    also = {
+        "__speed": pa.array([n / 4 for n in range(64)]),
+        "__seats": pa.array([None if n % 3 else n for n in range(64)]),
+        "__name": pa.array([f"van {n}" for n in range(64)]),
+        "__seen": pa.array([n * 10**6 for n in range(64)], pa.timestamp("us", "UTC")),
+    }
+    table = points_table(*POINTS)
+    for name, values in also.items():
+        table = table.append_column(name, values)
+    schema = pa.schema(
+        [(ID, pa.int64()), *((n, v.type) for n, v in also.items()), (QUERY_ID, pa.int64())]
+    )
+    tasks.input = replace(
+        tasks.input, output_schema=OutputSchema(results=schema, include=tuple(also))
+    )
+    rows = tasks.run(direct.match_task, with_partition(table.slice(5, 50)))
+    found = sorted(
+        pa.Table.from_batches(rows).to_pylist(), key=lambda row: (row[ID], row[QUERY_ID])
+    )
+    given = [row for row in table.slice(5, 50).drop_columns(["__x", "__y"]).to_pylist()]
+    assert found == [
+        {**row, QUERY_ID: q} for row in given for q in range(8) if POINTS[row[ID]][1] <= 1.0 + q
+    ]

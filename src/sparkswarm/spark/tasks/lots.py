@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sparkswarm.apps.events import objects as events
 from sparkswarm.compiled import IntArray, LongArray, compiled
-from sparkswarm.index.layout import NEVER, RangeIndex
+from sparkswarm.index.layout import NEVER, RangeIndex, readonly
 from sparkswarm.store.cache import OpenDelta
 from sparkswarm.store.names import gather_names, values_of_names
 from sparkswarm.store.queries import ID, TIME, X, Y
@@ -87,15 +87,23 @@ class Lot:
         if properties:
             of_matches.append(self._texts(lambda base: base.properties))
         if pairs:
-            rows = np.repeat(self.rows, self.counts)
-        else:
-            some = self.counts > 0
-            rows = self.rows[some]
-            offsets = np.zeros(len(rows) + 1, np.int32)
-            np.cumsum(self.counts[some], out=offsets[1:])
-            of_matches = [pa.ListArray.from_arrays(pa.array(offsets), v) for v in of_matches]
+            return [*(self._repeated(name) for name in (ID, *include)), *of_matches]
+        some = self.counts > 0
+        rows = self.rows[some]
+        offsets = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum(self.counts[some], out=offsets[1:])
+        of_matches = [pa.ListArray.from_arrays(pa.array(offsets), v) for v in of_matches]
         matched = self.points.select([ID, *include]).take(pa.array(rows))
         return [*(c.combine_chunks() for c in matched.columns), *of_matches]
+
+    def _repeated(self, name: str) -> pa.Array:
+        """Return a column of the points, with a row for each match."""
+        column = self.points.column(name).combine_chunks()
+        if column.null_count or column.type not in (pa.int64(), pa.float64()):
+            return column.take(pa.array(np.repeat(self.rows, self.counts)))
+        values = readonly(column.to_numpy().view(np.int64), np.int64)
+        repeated = repeat_values(values, self.rows, self.counts, int(self.counts.sum()))
+        return pa.array(repeated.view(column.to_numpy().dtype))
 
     def query_ids(self, kind: pa.DataType) -> pa.Array:
         """Return the ids of the matching queries, point after point."""
@@ -174,6 +182,19 @@ def take_values(values: LongArray, positions: IntArray, out: LongArray) -> None:
         return
     for i in range(len(positions)):
         out[i] = values[np.uint32(positions[i])]
+
+
+@compiled
+def repeat_values(values: LongArray, rows: LongArray, counts: IntArray, total: int) -> LongArray:
+    """Return the value of each row as often as it counts; ``total`` is the sum of the counts."""
+    out = np.empty(total, np.int64)
+    n = 0
+    for i in range(len(rows)):
+        value = values[rows[i]]
+        for _ in range(counts[i]):
+            out[np.uint64(n)] = value
+            n += 1
+    return out
 
 
 @compiled
