@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         Watermarks,
     )
     from sparkswarm.apps.events.reading import ObjectPosition
-    from sparkswarm.apps.events.settings import Events
+    from sparkswarm.apps.events.settings import Events, Nearest
     from sparkswarm.apps.subscriptions.application import Subscriptions
     from sparkswarm.observe.describe import describe
     from sparkswarm.protocol.messages import Decision
@@ -67,6 +67,7 @@ __all__ = [
     "KafkaSink",
     "MemorySink",
     "MissingExtraError",
+    "Nearest",
     "NoopSink",
     "ObjectPosition",
     "PairFunction",
@@ -112,7 +113,7 @@ _LAZY = {
             "Watermarks",
         ),
         "apps.events.reading": ("ObjectPosition",),
-        "apps.events.settings": ("Events",),
+        "apps.events.settings": ("Events", "Nearest"),
         "apps.subscriptions.application": ("Subscriptions",),
         "observe.describe": ("describe",),
         "protocol.messages": ("Decision",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -72,6 +73,8 @@ class ExpectedEvents:
     """What must come of a world: (batch, event) and what is known of objects at the end."""
 
     events: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    nearest: dict[tuple[int, int], tuple[list[int], list[int]]] = field(default_factory=dict)
+    """By batch and circle: the answer before and after, where they differ."""
     oracle: EventOracle = field(default_factory=lambda: EventOracle(1))
 
 
@@ -97,6 +100,8 @@ END AS geometry
 """A third of the rectangles becomes circles around their lower corner, a third triangles."""
 
 RADIUS = f"IF({_ROUND}, max_x - min_x, NULL) AS radius"
+STANDING = f"IF({_ROUND}, 1 + pmod(id, 4), NULL) AS k"
+"""The circles ask for the nearest objects."""
 
 
 def shape_contains(p: Point, q: Operation) -> bool:
@@ -121,6 +126,7 @@ def expected_events(
         oracle=EventOracle(settings.silent_micros, settings.dwell_micros, settings.inside)
     )
     queries: dict[int, Operation] = {}
+    answers: dict[int, list[int]] = {}
     clock = 0
     for number, (points, operations) in enumerate([Batch([], world.preload), *world.batches], -1):
         before = dict(queries)
@@ -144,7 +150,45 @@ def expected_events(
         ]
         for event in found.oracle.batch(fixes, changes, clock):
             found.events[(number, *event)] += 1
+        old, answers = answers, _answers(queries, found.oracle)
+        for i in old.keys() | answers.keys():
+            if old.get(i) != answers.get(i):
+                found.nearest[number, i] = old.get(i, []), answers.get(i, [])
         clock = max([clock, *(fix.time for fix in fixes)])
+    return found
+
+
+def _answers(queries: dict[int, Operation], oracle: EventOracle) -> dict[int, list[int]]:
+    """Return the objects nearest to the centre of each circle, of those that are in it."""
+    answers = {}
+    for i, q in queries.items():
+        inside = [name for name, known in oracle.objects.items() if i in known.fences]
+        if inside and _is_round(q):
+            places = {name: oracle.objects[name] for name in inside}
+            middle = q.min_x, q.min_y
+            inside.sort(key=lambda n: (math.dist(middle, places[n].place), -places[n].time, n))
+            answers[i] = inside[: 1 + i % 4]
+    return answers
+
+
+def _is_round(q: Operation) -> bool:
+    edges = (q.min_x, q.min_y, q.max_x, q.max_y)
+    within = BOUNDS[0] <= q.min_x <= BOUNDS[2] and BOUNDS[1] <= q.min_y <= BOUNDS[3]
+    shaped = q.min_x < q.max_x and q.min_y < q.max_y and max(map(abs, edges)) < 100
+    return q.id % 3 == 0 and within and shaped
+
+
+def told_answers(table: pa.Table) -> dict[tuple[int, int], tuple[list[int], list[int]]]:
+    """Return answers of circles as the oracle has them; each is told once."""
+    rows = table.to_pylist()
+    found = {
+        (row["batch_id"], row["query_id"]): (
+            row["before"],
+            [one["object"] for one in row["objects"]],
+        )
+        for row in rows
+    }
+    assert len(found) == len(rows)
     return found
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from sparkswarm import (
     Events,
     InputError,
     MemorySink,
+    Nearest,
     ParquetSink,
     PointColumns,
     QueryColumns,
@@ -23,9 +25,11 @@ from .event_world import (
     EVENTS,
     RADIUS,
     SHAPED,
+    STANDING,
     expected_events,
     micros,
     shape_contains,
+    told_answers,
     told_events,
     walking_world,
 )
@@ -39,16 +43,18 @@ class Run:
         self.spark, self.folder, self.window, self.shaped = spark, folder, window, shaped
         self.folders = world.write(folder / "world")
         self.settings = config(executors=3, **settings)
-        self.matches, self.events = MemorySink(), MemorySink()
+        self.matches, self.events, self.nearest = MemorySink(), MemorySink(), MemorySink()
         self.restless = Restless(self.matches, 5)
 
-    def start(self, sink=None, events=None, points=None, settings=EVENTS):
+    def start(self, sink=None, events=None, points=None, nearest=None):
+        settings = replace(EVENTS, nearest=Nearest()) if self.shaped else EVENTS
         swarm = Swarm(self.spark, self.settings, window=self.window, events=settings)
         handle = swarm.start(
             points or self.folders.read_points(self.spark),
             self.shape(self.folders.read_operations(self.spark)),
             sink=sink or self.restless,
             events=events or self.events,
+            nearest=(nearest or self.nearest) if self.shaped else None,
             checkpoint=str(self.folder / "checkpoint"),
             preload=self.shape(self.folders.read_preload(self.spark)),
             point_columns=PointColumns(time="ts"),
@@ -59,7 +65,7 @@ class Run:
         return handle
 
     def shape(self, queries):
-        return queries.selectExpr("*", SHAPED, RADIUS) if self.shaped else queries
+        return queries.selectExpr("*", SHAPED, RADIUS, STANDING) if self.shaped else queries
 
 
 @pytest.mark.parametrize(
@@ -121,7 +127,7 @@ def check_reads(handle, oracle):
             assert distances[name] == pytest.approx(distance)
 
 
-def test_a_run_that_fails_and_starts_again_tells_each_event_of_shapes_once(spark, tmp_path):
+def test_a_run_that_fails_and_starts_again_tells_each_event_and_answer_once(spark, tmp_path):
     world = walking_world(32, objects=60, bad=0.1)
     run = Run(spark, tmp_path, world, shaped=True, shared_host=False)
 
@@ -131,11 +137,27 @@ def test_a_run_that_fails_and_starts_again_tells_each_event_of_shapes_once(spark
             raise LookupError("no room left")
         run.events(events, batch_id)
 
+    def failing_later(answers, batch_id):
+        if batch_id == 5:
+            raise LookupError("no room left")
+        run.nearest(answers, batch_id)
+
     with pytest.raises(StreamingQueryException, match="no room left"):
         run.start(events=failing).await_termination()
-    run.start().await_termination()
+    with pytest.raises(StreamingQueryException, match="no room left"):
+        run.start(nearest=failing_later).await_termination()
+    handle = run.start()
+    handle.await_termination()
     wanted = expected_events(world, contains=shape_contains)
     assert not difference(told_events(run.events.table()), wanted.events)
+    told = told_answers(run.nearest.table())
+    assert told == wanted.nearest
+    assert len(told) > 50
+    assert any(len(after) > 2 for _, after in told.values())
+    assert any(not after for _, after in told.values())
+    last = {query: after for (_, query), (_, after) in sorted(told.items())}
+    for query, after in last.items():
+        assert handle.nearest_to(query)["object"].to_pylist() == after
     plain = expected_events(world).events
     assert sum((plain - wanted.events).values()) > 20
 
@@ -182,5 +204,10 @@ def test_what_makes_no_sense_is_refused(spark, tmp_path):
         swarm.start(timed, sink="noop", point_columns=columns, checkpoint=str(tmp_path))
     with pytest.raises(ConfigError, match="no events are reported"):
         Swarm(spark, config()).start(timed, point_columns=columns, **given)
+    asking = Swarm(spark, config(), events=Events(nearest=Nearest()))
+    with pytest.raises(ConfigError, match="give start a sink for nearest"):
+        asking.start(timed, point_columns=columns, **given)
+    with pytest.raises(ConfigError, match="no queries ask for the nearest"):
+        swarm.start(timed, point_columns=columns, nearest="noop", **given)
     with pytest.raises(ConfigError, match="must be Events"):
         Swarm(spark, config(), events="all")

@@ -279,6 +279,7 @@ class Tasks:
             epoch=replace(before, batch=before.batch + 1, manifest=manifest, **epoch),
             max_event_time=max_event_time,
             query_changes=(),
+            fence_changes=None,
         )
 
 

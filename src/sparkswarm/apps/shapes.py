@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import shapely
 
+from sparkswarm.apps.events.settings import Nearest
 from sparkswarm.compiled import BoolArray, FloatArray, LongArray, compiled
 from sparkswarm.index.shapes import CIRCLE, EARTH_RADIUS, POLYGON, SPHERE
-from sparkswarm.store.queries import RADIUS, RADIUS_METRES
+from sparkswarm.store.queries import RADIUS, RADIUS_METRES, K
 
 _POINT, _POLYGON, _MULTIPOLYGON = 0, 3, 6
 
@@ -27,6 +28,9 @@ TWO_RADII = f"only one of {RADIUS} and {RADIUS_METRES} can be given"
 NO_RADIUS = f"a POINT needs {RADIUS} or {RADIUS_METRES}"
 NOT_A_CIRCLE = "only a POINT can have a radius"
 BAD_RADIUS = "the radius must be a number of at least 0"
+K_ALONE = f"{K} needs a geometry, the POINT whose nearest objects are wanted"
+K_OF_AREA = f"only a POINT can have {K}"
+BAD_K = f"{K} must be at least 1"
 NOT_DEGREES = (
     f"the middle of a circle with {RADIUS_METRES} must be a longitude from -180 to 180 and a "
     "latitude from -90 to 90"
@@ -63,15 +67,25 @@ class ParsedShapes(NamedTuple):
         return valid | rejected
 
 
-def parse_shapes(texts: pa.Array, radius: FloatArray, metres: FloatArray) -> ParsedShapes:
+def parse_shapes(
+    texts: pa.Array,
+    radius: FloatArray,
+    metres: FloatArray,
+    k: FloatArray | None = None,
+    nearest: Nearest | None = None,
+) -> ParsedShapes:
     """Parse geometries, given as text; the radii are NaN where there is none.
 
     A text is WKT, GeoJSON, or WKB as hexadecimal digits; null or empty if a query has no shape.
+    With ``nearest``, a circle with ``k`` and a point without a radius are standing points.
     """
     number = len(texts)
+    if k is None or nearest is None:
+        k = np.full(number, np.nan)
     values = np.array(["" if t is None else t.strip() for t in texts.to_pylist()], dtype=object)
     given = values != ""
     reasons = np.full(number, None, dtype=object)
+    reasons[~given & ~np.isnan(k)] = K_ALONE
     reasons[~given & ~(np.isnan(radius) & np.isnan(metres))] = RADIUS_ALONE
     geometries = np.full(number, None, dtype=object)
     for row in np.flatnonzero(given).tolist():
@@ -85,8 +99,10 @@ def parse_shapes(texts: pa.Array, radius: FloatArray, metres: FloatArray) -> Par
         name = geometries[row].geom_type
         reasons[row] = f"geometry is a {name}; give a Polygon, a MultiPolygon, or a Point"
     has_radius = ~np.isnan(radius[areas]) | ~np.isnan(metres[areas])
+    has_k = ~np.isnan(k[areas])
+    reasons[areas[has_k]] = K_OF_AREA
     reasons[areas[has_radius]] = NOT_A_CIRCLE
-    areas = areas[~has_radius]
+    areas = areas[~has_radius & ~has_k]
     boxes = np.full((number, 4), np.nan)
     boxes[areas] = shapely.bounds(geometries[areas]) if len(areas) else boxes[areas]
     records: list[bytes | None] = [None] * number
@@ -94,12 +110,18 @@ def parse_shapes(texts: pa.Array, radius: FloatArray, metres: FloatArray) -> Par
         records[row] = record
     for row in circles.tolist():
         x, y = geometries[row].x, geometries[row].y
-        reasons[row] = _circle_fault(x, y, radius[row], metres[row])
+        plane, sphere, wanted = radius[row], metres[row], k[row]
+        if nearest is not None and np.isnan(plane) and np.isnan(sphere):
+            given_radii = nearest.within, nearest.within_m
+            plane, sphere = (np.nan if one is None else one for one in given_radii)
+            wanted = nearest.k if np.isnan(wanted) else wanted
+        reasons[row] = BAD_K if wanted < 1 else _circle_fault(x, y, plane, sphere)
         if reasons[row] is None:
-            on_sphere = not np.isnan(metres[row])
-            r = float(metres[row] if on_sphere else radius[row])
+            on_sphere = not np.isnan(sphere)
+            r = float(sphere if on_sphere else plane)
             boxes[row] = sphere_box(x, y, r) if on_sphere else _circle_box(x, y, r)
-            records[row] = np.array([SPHERE if on_sphere else CIRCLE, x, y, r]).tobytes()
+            words = [SPHERE if on_sphere else CIRCLE, x, y, r]
+            records[row] = np.array(words if np.isnan(wanted) else [*words, wanted]).tobytes()
     return ParsedShapes(pa.array(records, pa.large_binary()), boxes, reasons)
 
 

@@ -7,6 +7,7 @@ Owns how a shape is stored, how shapes are prepared, and the compiled test. A sh
   each ring, then x and y of every vertex; the last vertex of a ring is its first again;
 - a circle: ``CIRCLE``, x, y, radius, all in the units of the coordinates;
 - a circle on the sphere: ``SPHERE``, longitude and latitude in degrees, radius in metres;
+- a standing point is a circle with a fifth number, k;
 - an empty record: the rectangle is the shape.
 
 A shape contains its boundary, as a rectangle does. Whether a point lies in a polygon is decided
@@ -31,6 +32,8 @@ from sparkswarm.index.layout import place_of, readonly
 from sparkswarm.index.orientation import orientation
 
 RECTANGLE, POLYGON, CIRCLE, SPHERE = 0, 1, 2, 3
+STANDING_WORDS = 5
+"""Length of the record of a standing point; no other shape's record is as long."""
 
 EARTH_RADIUS = 6_371_008.8
 """Mean radius of the earth in metres."""
@@ -164,6 +167,17 @@ def _near(longitude: float, latitude: float, radius: float, px: float, py: float
     )
     limit = np.sin(half)
     return bool(haversine <= limit * limit)
+
+
+def sphere_distance(
+    longitude: FloatArray, latitude: FloatArray, x: FloatArray, y: FloatArray
+) -> FloatArray:
+    """Return distances in metres along the great circle, of places in degrees."""
+    sin_y = np.sin(np.radians(y - latitude) * 0.5)
+    sin_x = np.sin(np.radians(x - longitude) * 0.5)
+    haversine = sin_y * sin_y + np.cos(np.radians(y)) * np.cos(np.radians(latitude)) * sin_x * sin_x
+    distance: FloatArray = 2 * EARTH_RADIUS * np.arcsin(np.minimum(1.0, np.sqrt(haversine)))
+    return distance
 
 
 @compiled

@@ -50,7 +50,7 @@ HISTORY_POINTS, HISTORY_QUERIES = 400_000, 200_000
 
 
 class Swarm:
-    """MatchStream points against range queries on Spark, with the load balanced between executors.
+    """Match points against range queries on Spark, with the load balanced between executors.
 
     Parameters
     ----------
@@ -110,6 +110,7 @@ class Swarm:
         answers: Sink | str | None = None,
         positions: Sink | str | None = None,
         events: Sink | str | None = None,
+        nearest: Sink | str | None = None,
         checkpoint: str | None = None,
         preload: DataFrame | None = None,
         point_columns: PointColumns | None = None,
@@ -145,6 +146,9 @@ class Swarm:
             ``nearest``.
         events
             Where events go: who entered, left or stayed in which query.
+        nearest
+            Where the answers of standing points go, those of :class:`~sparkswarm.Nearest`, when
+            they change.
         checkpoint
             A folder for the state of the run, local or on a filesystem that both Spark
             and pyarrow support; on a cluster all machines must see it. Without one, a temporary
@@ -200,7 +204,7 @@ class Swarm:
             self.events,
             fields,
         )
-        sinks = _sinks(layout, sink, summaries, answers, events, positions)
+        sinks = _sinks(layout, sink, summaries, answers, events, positions, nearest)
         if checkpoint is None:
             checkpoint = temporary_checkpoint(self.spark)
         files = Files(
@@ -316,6 +320,7 @@ def _sinks(
     answers: Sink | str | None,
     events: Sink | str | None,
     positions: Sink | str | None,
+    nearest: Sink | str | None,
 ) -> Sinks:
     """Return the sinks; ConfigError where they do not fit what the run does."""
     if sink is None and summaries is None and answers is None and events is None:
@@ -336,7 +341,15 @@ def _sinks(
         raise ConfigError("no events are reported; give Swarm events, such as events=Events()")
     if positions is not None and not layout.events:
         raise ConfigError("no objects are kept that answers could be about; give Swarm events")
+    asks_for_nearest = layout.events is not None and layout.events.settings.nearest is not None
+    if asks_for_nearest and nearest is None:
+        raise ConfigError("the nearest objects are asked for: give start a sink for nearest")
+    if nearest is not None and not asks_for_nearest:
+        raise ConfigError(
+            "no queries ask for the nearest objects; give Swarm events=Events(nearest=Nearest(k))"
+        )
     return Sinks(
+        nearest=make_sink("nearest", nearest),
         positions=make_sink("positions", positions),
         results=make_sink("sink", sink),
         summaries=make_sink("summaries", summaries),

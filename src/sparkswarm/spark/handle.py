@@ -19,6 +19,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import LongType, StructField, StructType
 
+from sparkswarm.apps.events.nearest import nearest_of
 from sparkswarm.apps.events.objects import BoundEvents
 from sparkswarm.apps.events.reading import (
     ObjectPosition,
@@ -204,15 +205,34 @@ class Handle:
         A row for each object: ``object``, ``time``, ``x`` and ``y`` of its last point, ``since``
         when it is in the fence, and the ``seconds`` from then to its last point.
         """
+        return objects_inside(self._objects(), self._number(fence), self._events)
+
+    def nearest_to(self, query: object) -> pa.Table:
+        """Return the answer of a standing point as of the last commit, nearest first.
+
+        Needs a run with :class:`~sparkswarm.Nearest`.
+
+        Returns
+        -------
+        A row for each object: ``object``, ``time``, ``x`` and ``y`` of its last point, and its
+        ``distance``, in units of the coordinates or in metres, as the query has its radius.
+        """
+        events = self._events
+        if events.settings.nearest is None:
+            raise ConfigError("no queries ask for the nearest; give Events nearest=Nearest(k)")
+        return nearest_of(self._objects(), self._number(query), events)
+
+    def _number(self, fence: object) -> int:
+        """Return the number of a query with an id of the user's."""
         events = self._events
         if events.has_names:
             name = name_of_value(fence, events.fence_type)
             with self._committed() as commit:
                 renumbered = commit.manifest.renumbered
-            return objects_inside(self._objects(), renumbered.get(name, hash_name(name)), events)
+            return renumbered.get(name, hash_name(name))
         if isinstance(fence, bool) or not isinstance(fence, int):
             raise InputError(f"a fence has a whole number as its id, got {fence!r}")
-        return objects_inside(self._objects(), fence, events)
+        return fence
 
     def where(self, object: object) -> ObjectPosition | None:
         """Return where an object is and in which fences, as of the last commit.

@@ -99,6 +99,8 @@ class Sinks:
         Events of objects and fences.
     positions
         Answers to questions about objects.
+    nearest
+        Answers of standing points that changed.
     """
 
     results: Sink | None = None
@@ -106,6 +108,7 @@ class Sinks:
     answers: Sink | None = None
     events: Sink | None = None
     positions: Sink | None = None
+    nearest: Sink | None = None
 
 
 @dataclass(frozen=True)

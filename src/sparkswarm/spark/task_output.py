@@ -152,6 +152,8 @@ class Written:
     blocks: tuple[WrittenBlock, ...] = ()
     objects: Mapping[int, ObjectsRef | None] = field(default_factory=dict)
     """By bucket; None where no object is left."""
+    nearest: FileRef | None = None
+    """Candidates of standing points, before and after the batch, which lasts no longer."""
     bases: BaseGroup | None = None
     renumbered: Mapping[bytes, int] = field(default_factory=dict)
     """Names that have another number than their hash."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from sparkswarm.compiled import ByteArray, FloatArray
 from sparkswarm.geometry import CellRect, Grid
 from sparkswarm.index.build import build_index
 from sparkswarm.index.layout import EMPTY, RangeIndex, frozen, readonly
-from sparkswarm.index.shapes import PreparedShapes, prepare_shapes
+from sparkswarm.index.shapes import STANDING_WORDS, PreparedShapes, prepare_shapes
 from sparkswarm.store.formats import arrays_from_bytes, arrays_to_bytes
 from sparkswarm.store.queries import NEVER, Queries, Values, take_rows
 
@@ -101,6 +102,24 @@ class Base:
         if self.names is not None:
             return NAMES_VERSION
         return VERSION if self.shapes is None else SHAPES_VERSION
+
+    @cached_property
+    def standing(self) -> pa.LargeBinaryArray | None:
+        """What standing points ask for, as text: kind of circle, k, x, y; None without any.
+
+        Empty for other queries.
+        """
+        if self.shapes is None:
+            return None
+        starts, words = flat_records(self.shapes)
+        rows = np.flatnonzero(np.diff(starts) == STANDING_WORDS)
+        if not len(rows):
+            return None
+        texts = [b""] * len(starts[1:])
+        for row in rows.tolist():
+            kind, x, y, _, k = words[starts[row] : starts[row + 1]].tolist()
+            texts[row] = f"{kind:.0f} {k:.0f} {x!r} {y!r}".encode()
+        return pa.array(texts, pa.large_binary())
 
     def prepare_shapes(self) -> PreparedShapes:
         """Return the shapes of the queries, ready for points; they must have some."""

@@ -26,6 +26,8 @@ FENCES, UNTIL = "fences", "until"
 SINCE, DWELT = "since", "dwelt"
 """And where fences have them:"""
 NAMES, PROPERTIES = "names", "properties"
+STANDING = "standing"
+"""Of a fence that is a standing point: kind of its circle, k, and x and y of the centre."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,12 @@ class BoundEvents:
     @property
     def labels(self) -> tuple[str, ...]:
         """The columns of texts that fences have."""
-        return (*((NAMES,) if self.has_names else ()), *((PROPERTIES,) if self.properties else ()))
+        wanted = {
+            NAMES: self.has_names,
+            PROPERTIES: self.properties,
+            STANDING: self.settings.nearest is not None,
+        }
+        return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
 
 def fix_schema(events: BoundEvents) -> pa.Schema:

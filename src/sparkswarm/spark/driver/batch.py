@@ -32,7 +32,7 @@ from sparkswarm.spark.driver.layout import StreamLayout, packed_rows
 from sparkswarm.spark.driver.operations import separate_rows
 from sparkswarm.spark.driver.placement import Anchors
 from sparkswarm.spark.session import temporary_settings
-from sparkswarm.spark.sinks import Sinks, reads_everything, write_nowhere
+from sparkswarm.spark.sinks import Sink, Sinks, reads_everything, write_nowhere
 from sparkswarm.spark.task_input import TaskInput, packed_input
 from sparkswarm.spark.task_output import OutputKind, TaskOutput, TaskStage
 from sparkswarm.spark.tasks.agents import agents_task
@@ -46,7 +46,7 @@ from sparkswarm.spark.tasks.bases import (
 )
 from sparkswarm.spark.tasks.context import BatchContext, TaskFunction, arrow_task
 from sparkswarm.spark.tasks.direct import match_task
-from sparkswarm.spark.tasks.events import event_tasks, events_task
+from sparkswarm.spark.tasks.events import event_tasks, events_task, nearest_answers
 from sparkswarm.spark.tasks.execute import execute_task
 from sparkswarm.spark.tasks.operations import AppliedOperations, apply_operations
 from sparkswarm.spark.tasks.packing import PACKED_DDL, PackedRows, RowKind
@@ -412,12 +412,24 @@ def deliver_all(
                 sinks.events(layout.finished_events(told), batch)
             stages.complete(told, TaskStage.EVENTS, event_tasks(executors))
             timer.mark(f"{first}events")
+            if sinks.nearest:
+                tell_nearest(matched.sparkSession, stages, layout, sinks.nearest)
+                timer.mark("nearest")
         if results:
             results(layout.finished_results(matched), batch)
             timer.mark("results")
     finally:
         if several:
             matched.unpersist()
+
+
+def tell_nearest(spark: SparkSession, stages: Stages, layout: StreamLayout, sink: Sink) -> None:
+    """Give the answers of standing points to their sink where the batch changed any."""
+    outputs = stages.collector.peek(stages.input.epoch.batch, TaskStage.EVENTS)
+    answers = nearest_answers(stages.input, outputs)
+    if answers.num_rows:
+        frame = spark.createDataFrame(answers, layout.nearest_fields)
+        sink(layout.finished_events(frame), stages.input.epoch.batch)
 
 
 def answer_frame(

@@ -108,7 +108,7 @@ def choose_settings(
         if name in missing and fact is not None:
             chosen[name], reasons[name] = tuple(fact), "of the checkpoint"
     if {"bounds", "grid"} & set(missing) - chosen.keys():
-        seen = FirstRows() if preload is None else look_at_preload(preload, columns)
+        seen = FirstRows() if preload is None else look_at_preload(preload, columns, layout)
         if "bounds" in missing or seen.queries == 0:
             seen += look_at_stream(stream, layout)
         some = f"{seen.points:,} points and {seen.queries:,} queries"
@@ -127,7 +127,7 @@ def choose_settings(
     return replace(config, **chosen)
 
 
-def look_at_preload(preload: DataFrame, columns: QueryColumns) -> FirstRows:
+def look_at_preload(preload: DataFrame, columns: QueryColumns, layout: StreamLayout) -> FirstRows:
     """Return what static queries are."""
     rows = select_operations(preload, columns, register_all=True)
     # Not the ids, which may be of any type.
@@ -135,7 +135,7 @@ def look_at_preload(preload: DataFrame, columns: QueryColumns) -> FirstRows:
     total = rows.count()
     if total > SAMPLE:
         rows = rows.sample(fraction=SAMPLE / total, seed=0)
-    return replace(_seen_queries(rows.toArrow()), queries=total)
+    return replace(_seen_queries(rows.toArrow(), layout), queries=total)
 
 
 def look_at_stream(stream: DataFrame, layout: StreamLayout) -> FirstRows:
@@ -153,7 +153,7 @@ def look_at_stream(stream: DataFrame, layout: StreamLayout) -> FirstRows:
             seen += _seen_points(batch)
         if layout.has_operations:
             table = separate_rows(batch, layout.queries.operation_types).operations
-            seen += _seen_queries(table) if table is not None else FirstRows()
+            seen += _seen_queries(table, layout) if table is not None else FirstRows()
         if seen.box is not None:
             found.append(seen)
             ended.set()
@@ -208,11 +208,11 @@ def _seen_files(batch: DataFrame, wanted: PointFiles) -> FirstRows:
     return seen
 
 
-def _seen_queries(table: pa.Table) -> FirstRows:
+def _seen_queries(table: pa.Table, layout: StreamLayout) -> FirstRows:
     total = table.num_rows
     table = table.slice(0, SAMPLE)
     if GEOMETRY in table.column_names:
-        table, _ = with_shapes(table)
+        table, _ = with_shapes(table, layout.events)
     boxes = boxes_of(table)
     boxes = boxes[np.isfinite(boxes).all(axis=1)]
     if not len(boxes):

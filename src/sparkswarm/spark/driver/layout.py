@@ -27,6 +27,7 @@ from sparkswarm.apps.application import Application, Stateful
 from sparkswarm.apps.bound import BoundApplication, block_column
 from sparkswarm.apps.events.advance import EVENT_COLUMNS, event_schema
 from sparkswarm.apps.events.asking import answer_schema
+from sparkswarm.apps.events.nearest import ANSWER_COLUMNS, nearest_schema
 from sparkswarm.apps.events.objects import BoundEvents, check_object_type
 from sparkswarm.apps.events.settings import Events
 from sparkswarm.apps.snapshots import answer_columns
@@ -159,6 +160,13 @@ class StreamLayout:
         return from_arrow_schema(answer_schema(self.events))
 
     @property
+    def nearest_fields(self) -> StructType:
+        """The columns of the answers of standing points."""
+        if self.events is None:
+            raise ConfigError("this run keeps no objects; give Swarm events")
+        return from_arrow_schema(nearest_schema(self.events))
+
+    @property
     def file_schema(self) -> pa.Schema:
         """The columns of results in files that tasks write."""
         return to_arrow_schema(self.results, timezone="UTC")
@@ -184,7 +192,7 @@ class StreamLayout:
         return frame.select(*others, *_fields_of(parsed, self.queries.properties))
 
     def finished_events(self, told: DataFrame) -> DataFrame:
-        """Return events with the columns of queries that come back."""
+        """Return events or answers with the columns of queries that come back."""
         if not self.queries.properties:
             return told
         parsed = self._properties_of(F.col(PROPERTIES))
@@ -328,7 +336,8 @@ def _bound_events(
         )
     kind = to_arrow_type(points.schema[ID].dataType, timezone="UTC")
     check_object_type(kind)
-    clash = set(EVENT_COLUMNS) & set(queries.properties.names)
+    ours = {*EVENT_COLUMNS, *(ANSWER_COLUMNS if events.nearest else ())}
+    clash = ours & set(queries.properties.names)
     if clash:
         raise InputError(
             f"events have a column {', '.join(sorted(clash))} of their own; rename that of queries"

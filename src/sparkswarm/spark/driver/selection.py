@@ -297,7 +297,7 @@ def select_operations(
     named = [value.alias(name) for value, name in zip(values, OPERATION_COLUMNS, strict=True)]
     if shaped:
         named += _shape_columns(queries, columns, details)
-    if fields.asks and not register_all:
+    if fields.asks:
         named += _ask_columns(queries, columns)
     if fields.properties:
         kinds = {one.name: one.dataType for one in fields.properties}

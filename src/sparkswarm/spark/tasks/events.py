@@ -17,12 +17,20 @@ import numpy as np
 import pyarrow as pa
 
 from sparkswarm.apps.events.advance import FenceChanges, advance
+from sparkswarm.apps.events.nearest import (
+    best,
+    both_sides,
+    candidates,
+    changed_answers,
+    joined_sides,
+)
 from sparkswarm.apps.events.objects import (
     BUCKETS,
     FENCES,
     NAMES,
     OBJECT,
     PROPERTIES,
+    STANDING,
     TIME,
     UNTIL,
     BoundEvents,
@@ -36,10 +44,12 @@ from sparkswarm.index.layout import NEVER
 from sparkswarm.observe.progress import Counts
 from sparkswarm.spark.task_output import TaskOutput, TaskStage, Written
 from sparkswarm.spark.tasks.packing import RowKind, group_rows, pack_rows, unpack_rows
-from sparkswarm.store.files import Folder
+from sparkswarm.store.files import FileRef, Folder
+from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
 from sparkswarm.store.manifest import ObjectsRef
 
 if TYPE_CHECKING:
+    from sparkswarm.spark.task_input import TaskInput
     from sparkswarm.spark.tasks.context import BatchContext
     from sparkswarm.spark.tasks.lots import Label, Lot
 
@@ -58,7 +68,8 @@ def fix_rows(ctx: BatchContext, lot: Lot, results: pa.RecordBatch | None) -> pa.
     types = schema.result_types
     if results is not None:
         types = results.schema.types[: len(types)]
-    fixes = _typed(lot.fixes(_labels(_events(ctx))), _events(ctx))
+    events = _events(ctx.input)
+    fixes = _typed(lot.fixes(_labels(events)), events)
     objects = fixes.column(OBJECT).combine_chunks()
     order, starts = group_rows(buckets_of(objects) % np.int32(tasks), tasks)
     fixes = fixes.take(pa.array(order)).combine_chunks()
@@ -90,7 +101,8 @@ class ObjectsWork:
     def __init__(self, ctx: BatchContext, task: int) -> None:
         self._ctx = ctx
         self._task = task
-        self._events = _events(ctx)
+        self._buckets = range(task, BUCKETS, event_tasks(ctx.plan.executors))
+        self._events = _events(ctx.input)
         self._changes = _fence_changes(ctx)
         self._after: dict[int, pa.Table] = {}
         self._told = 0
@@ -105,7 +117,7 @@ class ObjectsWork:
         buckets = buckets_of(fixes.column(OBJECT).combine_chunks())
         order, starts = group_rows(buckets, BUCKETS)
         fixes = fixes.take(pa.array(order))
-        for bucket in range(self._task, BUCKETS, event_tasks(self._ctx.plan.executors)):
+        for bucket in self._buckets:
             here = fixes.slice(starts[bucket], starts[bucket + 1] - starts[bucket])
             stored = self._ctx.epoch.manifest.objects.get(bucket)
             if not here.num_rows and (stored is None or not self._is_due(stored)):
@@ -152,19 +164,50 @@ class ObjectsWork:
             stage=TaskStage.EVENTS,
             task=self._task,
             counts=Counts(events=self._told, late_fixes=late, repeated_fixes=repeated),
-            written=Written(objects=written),
+            written=Written(objects=written, nearest=self._write_candidates()),
         )
 
+    def _write_candidates(self) -> FileRef | None:
+        """Write the nearest objects of standing points before and after the batch."""
+        if self._events.settings.nearest is None:
+            return None
+        stored = self._ctx.epoch.manifest.objects
+        before, after = [], []
+        for bucket in self._buckets:
+            found = candidates([self._objects(stored.get(bucket))], self._events)
+            before.append(found)
+            if bucket in self._after:
+                found = candidates([self._after[bucket]], self._events)
+            after.append(found)
+        content, _ = tables_to_bytes([joined_sides(best(before), best(after))])
+        name = self._ctx.file_name(Folder.SOFT, f"nearest{self._task}")
+        return self._ctx.input.files.write(name, content, durable=False)
 
-def _events(ctx: BatchContext) -> BoundEvents:
-    if ctx.input.events is None:
+
+def nearest_answers(task_input: TaskInput, outputs: Iterable[TaskOutput]) -> pa.Table:
+    """Return the answers of standing points that a batch changed. Runs on the driver."""
+    events = _events(task_input)
+    nothing = candidates([], events)
+    before, after = [nothing], [nothing]
+    for output in outputs:
+        if output.written.nearest is not None:
+            content = task_input.files.load(output.written.nearest)
+            sides = both_sides(table_from_bytes(content, 0))
+            before.append(sides[0])
+            after.append(sides[1])
+    return changed_answers(best(before), best(after), events)
+
+
+def _events(task_input: TaskInput) -> BoundEvents:
+    if task_input.events is None:
         raise ConfigError("this run reports no events")
-    return ctx.input.events
+    return task_input.events
 
 
 _LABELS: Mapping[str, Label] = {
     NAMES: lambda base: base.names,
     PROPERTIES: lambda base: base.properties,
+    STANDING: lambda base: base.standing,
 }
 
 

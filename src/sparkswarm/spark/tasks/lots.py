@@ -22,7 +22,9 @@ from sparkswarm.store.queries import ID, TIME, X, Y
 from sparkswarm.store.segments import Base, Segment
 
 Label = Callable[[Base], pa.LargeBinaryArray | None]
-"""Returns a column of bytes of queries: their names or properties."""
+"""Returns a column of bytes of queries, such as their names."""
+
+_BLANK = pa.array([b""], pa.large_binary())
 
 
 class LotPart(NamedTuple):
@@ -136,7 +138,7 @@ class Lot:
         sources += [(found.delta.delta.added, found.positions) for found in self.deltas]
         texts = gather_names(
             [
-                (pa.array([b""] * len(base.index.ids), pa.large_binary()), positions)
+                (_BLANK, np.zeros_like(positions))
                 if (values := label(base)) is None
                 else (values, positions)
                 for base, positions in sources

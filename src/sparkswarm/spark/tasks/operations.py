@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from sparkswarm.apps.events.advance import FenceChanges
 from sparkswarm.apps.events.asking import ASKS, check_asks
+from sparkswarm.apps.events.objects import BoundEvents
 from sparkswarm.apps.shapes import parse_shapes
 from sparkswarm.apps.snapshots import SNAPSHOT_KINDS
 from sparkswarm.geometry import Fault
@@ -58,6 +59,7 @@ from sparkswarm.store.queries import (
     RADIUS_METRES,
     SHAPE,
     SHAPE_COLUMNS,
+    K,
     Op,
     boxes_of,
     cell_array,
@@ -100,7 +102,7 @@ def check_operations(
     is_snapshot = np.isin(words, list(SNAPSHOT_KINDS))
     shape_reasons = None
     if GEOMETRY in rows.column_names:
-        rows, shape_reasons = with_shapes(rows)
+        rows, shape_reasons = with_shapes(rows, ctx.input.events)
     boxes = boxes_of(rows)
     cells = ctx.grid.place_queries(*np.ascontiguousarray(boxes.T))
     has_box = is_snapshot | (op != Op.UNREGISTER)
@@ -169,13 +171,18 @@ def _split_asks(
     return rows.filter(pc.invert(is_ask)), asks.filter(pa.array(~bad)) if not bad.all() else None
 
 
-def with_shapes(rows: pa.Table) -> tuple[pa.Table, npt.NDArray[np.object_]]:
+def with_shapes(
+    rows: pa.Table, events: BoundEvents | None
+) -> tuple[pa.Table, npt.NDArray[np.object_]]:
     """Return operations with the records and the rectangles of their shapes, and why not."""
-    radius, metres = (
+    radius, metres, k = (
         rows.column(name).cast(pa.float64()).fill_null(np.nan).to_numpy()
-        for name in (RADIUS, RADIUS_METRES)
+        if name in rows.column_names
+        else np.full(rows.num_rows, np.nan)
+        for name in (RADIUS, RADIUS_METRES, K)
     )
-    parsed = parse_shapes(rows.column(GEOMETRY).combine_chunks(), radius, metres)
+    nearest = events.settings.nearest if events else None
+    parsed = parse_shapes(rows.column(GEOMETRY).combine_chunks(), radius, metres, k, nearest)
     boxes, given = boxes_of(rows), parsed.given
     boxes[given] = parsed.boxes[given]
     for i, edge in enumerate(EDGES):
