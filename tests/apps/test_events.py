@@ -23,6 +23,7 @@ from sparkswarm.apps.events.objects import (
     object_schema,
 )
 from sparkswarm.apps.events.settings import Events
+from sparkswarm.apps.events.walk import order_fixes
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.index.layout import NEVER
 from sparkswarm.store.blocks import MIN_TIME
@@ -189,6 +190,15 @@ def test_what_is_kept_is_bounded_by_silence() -> None:
         fixes = [Fix(batch * 10 + i, batch * 10, 0.0, 0.0, {1: NEVER}) for i in range(10)]
         bucket.batch(fixes, clock=max(0, batch * 10 - 10))
         assert bucket.objects.num_rows <= 30
+
+
+def test_fixes_are_ordered_by_object_and_time_however_many_there_are() -> None:
+    rng = np.random.default_rng(1)
+    for objects, fixes in ((1, 200), (50, 300), (400, 300), (3, 0)):
+        code, time = rng.integers(0, objects, fixes), rng.integers(0, 20, fixes)
+        order, starts = order_fixes(code, time, objects)
+        assert order.tolist() == np.lexsort((time, code)).tolist()
+        assert np.diff(starts).tolist() == np.bincount(code, minlength=objects).tolist()
 
 
 def test_many_fences_of_one_fix_are_sorted() -> None:

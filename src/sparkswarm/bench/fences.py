@@ -36,6 +36,8 @@ SIDE = 100.0
 GRID = (1000, 1000)
 CITIES = 50
 """Number of places around which half of the fences and points lie."""
+STEP = 0.05
+"""How far an object moves between two of its points, on each axis: half the radius of a zone."""
 POINTS_SCHEMA = "id LONG, x DOUBLE, y DOUBLE, at TIMESTAMP"
 FENCES_SCHEMA = "id LONG, geometry BINARY, radius DOUBLE"
 
@@ -108,16 +110,19 @@ def run_fences(settings: FenceSettings, on_step: OnStep = lambda _: None) -> Fen
     rng = np.random.default_rng(settings.seed)
     cities = rng.uniform(0.1 * SIDE, 0.9 * SIDE, (CITIES, 2))
     fences = make_fences(settings, cities, rng)
+    objects = places(settings.objects, cities, rng)
     with tempfile.TemporaryDirectory(prefix="sparkswarm-") as name:
         folder = Path(name)
         number = max(WARM_UP, -(-settings.objects // settings.points)) + settings.batches
         for batch in range(number):
-            for part in range(settings.cores):
-                points = places(settings.points // settings.cores, cities, rng)
-                number_of_file = batch * settings.cores + part
-                _write_points(folder / "points", number_of_file, batch, points, settings.objects)
+            for part in range(batch * settings.cores, (batch + 1) * settings.cores):
+                size = settings.points // settings.cores
+                # The objects in turn.
+                ids = (np.arange(size) + part * size) % settings.objects
+                objects[ids] = np.clip(objects[ids] + rng.normal(0, STEP, (size, 2)), 0, SIDE)
+                _write_points(folder / "points", part, batch, ids, objects[ids])
         sample = places(settings.checked, cities, rng)
-        _write_points(folder / "sample", 0, 0, sample, settings.checked)
+        _write_points(folder / "sample", 0, 0, np.arange(settings.checked), sample)
         (folder / "fences").mkdir()
         pq.write_table(fences, folder / "fences" / "0.parquet")
         with bench_session("sparkswarm bench fences", settings.cores) as spark:
@@ -203,11 +208,14 @@ def stars(
 
 
 def _write_points(
-    folder: Path, number: int, batch: int, points: npt.NDArray[np.float64], objects: int
+    folder: Path,
+    number: int,
+    batch: int,
+    ids: npt.NDArray[np.int64],
+    points: npt.NDArray[np.float64],
 ) -> None:
-    """Write a file of points: the objects in turn, one place each."""
+    """Write a file of points, those of a batch with one time."""
     folder.mkdir(exist_ok=True)
-    ids = (np.arange(len(points)) + number * len(points)) % objects
     at = pa.array(np.full(len(points), batch * 60_000_000)).cast(pa.timestamp("us", "UTC"))
     table = pa.table({"id": ids, "x": points[:, 0].copy(), "y": points[:, 1].copy(), "at": at})
     pq.write_table(table, folder / f"{number:05}.parquet")

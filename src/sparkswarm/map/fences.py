@@ -10,6 +10,7 @@ import json
 import math
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,9 @@ class FenceView:
                 table = self._tables[bucket_of(row["object"], events)]
                 at = object_position(table, row["object"], events)
                 if at is not None:
-                    fences = {str(name): str(since) for name, since in at.fences.items()}
+                    fences = {str(name): _text(since) for name, since in at.fences.items()}
                     found = {"object": str(at.object), "x": at.x, "y": at.y, "fences": fences}
-                    return json.dumps({**found, "time": str(at.time)}).encode()
+                    return json.dumps({**found, "time": _text(at.time)}).encode()
         return b"null"
 
     def _refresh(self) -> None:
@@ -112,6 +113,10 @@ class FenceView:
             allow_nan=False,
         ).encode()
         self._batch = commit.batch
+
+
+def _text(when: datetime) -> str:
+    return when.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _queries(files: Files, commit: Commit) -> tuple[Queries, int]:

@@ -36,6 +36,7 @@ from sparkswarm.apps.events.walk import (
     Fixes,
     Ignored,
     ObjectArrays,
+    order_fixes,
     sort_fences,
     walk,
 )
@@ -177,9 +178,7 @@ def _object_arrays(objects: pa.Table, number: int) -> ObjectArrays:
 def _sorted_fixes(fixes: pa.Table, code: LongArray, number: int, first: int) -> Fixes:
     """Return fixes by object and time, the fences of each sorted; labels count from ``first``."""
     time = _plain(fixes, TIME, np.int64)
-    order = np.lexsort((time, code))
-    starts = np.zeros(number + 1, np.int64)
-    np.cumsum(np.bincount(code, minlength=number), out=starts[1:])
+    order, starts = order_fixes(code, time, number)
     bounds, fence = _lists(fixes, FENCES)
     until = _lists(fixes, UNTIL)[1]
     low, high = bounds[:-1][order], bounds[1:][order]

@@ -53,7 +53,7 @@ _ENTER, _EXIT, _INSIDE, _DWELL = map(int, EventKind)
 _NONE, _LEFT, _SILENT, _REMOVED, _REPLACED, _EXPIRED = map(int, ExitReason)
 
 INSERTION_MOST = 32
-"""Fences of a fix up to which insertion sort is used."""
+"""Fences of a fix, and fixes of an object, up to which insertion sort is used."""
 
 
 class Fixes(NamedTuple):
@@ -142,6 +142,32 @@ class Ignored(NamedTuple):
     """Older than the object's last fix, or than ``silent_after`` before the clock."""
     repeated: int
     """Of the same time as another fix of the object."""
+
+
+@compiled
+def order_fixes(objects: LongArray, time: LongArray, number: int) -> tuple[LongArray, LongArray]:
+    """Return the order of fixes by object and time, and where those of each object start in it."""
+    starts = np.zeros(number + 1, np.int64)
+    for i in range(len(objects)):
+        starts[objects[i] + 1] += 1
+    for o in range(number):
+        starts[o + 1] += starts[o]
+    free, order = starts[:-1].copy(), np.empty(len(objects), np.int64)
+    for i in range(len(objects)):
+        order[free[objects[i]]] = i
+        free[objects[i]] += 1
+    for o in range(number):
+        a, b = starts[o], starts[o + 1]
+        if b - a > INSERTION_MOST:
+            order[a:b] = order[a:b][np.argsort(time[order[a:b]], kind="mergesort")]
+            continue
+        for j in range(a + 1, b):
+            one, k = order[j], j
+            while k > a and time[order[k - 1]] > time[one]:
+                order[k] = order[k - 1]
+                k -= 1
+            order[k] = one
+    return order, starts
 
 
 @compiled
