@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import shapely
 
 from sparkswarm import (
@@ -22,7 +21,7 @@ from sparkswarm import (
 
 from ..apps.event_oracle import EventOracle, Fix
 from .event_world import told_events
-from .world import BOUNDS, Restless, config, difference
+from .world import BOUNDS, Restless, _write, config, difference
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TAXI = "id STRING, at TIMESTAMP, x DOUBLE, y DOUBLE, free BOOLEAN, speed DOUBLE"
@@ -53,11 +52,6 @@ def reports(rng, minute, places):
     return rows
 
 
-def write(path, rows, schema):
-    columns = dict(zip(schema, zip(*rows, strict=True), strict=True))
-    pq.write_table(pa.table(columns), path)
-
-
 def fences_of(x, y, free, speed):
     """Return which zones that tell events contain a report."""
     found = {}
@@ -75,7 +69,8 @@ def test_a_polygon_with_a_condition_has_events_and_aggregates(spark, tmp_path):
     for number, rows in enumerate(minutes):
         timed = [(n, NOON + timedelta(microseconds=t), *rest) for n, t, *rest in rows]
         names = ("id", "at", "x", "y", "free", "speed")
-        write(tmp_path / "reports" / f"{number}.parquet", timed, names)
+        table = pa.table(dict(zip(names, zip(*timed, strict=True), strict=True)))
+        _write(table, tmp_path / "reports" / f"{number}.parquet", number)
     zones = spark.createDataFrame(ZONES, ZONE)
     sinks = {name: MemorySink() for name in ("events", "summaries", "nearest")}
     conditions = Subscriptions({"free": "boolean", "speed": "number"})
