@@ -110,7 +110,7 @@ def run_fences(settings: FenceSettings, on_step: OnStep = lambda _: None) -> Fen
     rng = np.random.default_rng(settings.seed)
     cities = rng.uniform(0.1 * SIDE, 0.9 * SIDE, (CITIES, 2))
     fences = make_fences(settings, cities, rng)
-    objects = places(settings.objects, cities, rng)
+    positions = places(settings.objects, cities, rng)
     with tempfile.TemporaryDirectory(prefix="sparkswarm-") as name:
         folder = Path(name)
         number = max(WARM_UP, -(-settings.objects // settings.points)) + settings.batches
@@ -119,8 +119,9 @@ def run_fences(settings: FenceSettings, on_step: OnStep = lambda _: None) -> Fen
                 size = settings.points // settings.cores
                 # The objects in turn.
                 ids = (np.arange(size) + part * size) % settings.objects
-                objects[ids] = np.clip(objects[ids] + rng.normal(0, STEP, (size, 2)), 0, SIDE)
-                _write_points(folder / "points", part, batch, ids, objects[ids])
+                moved = positions[ids] + rng.normal(0, STEP, (size, 2))
+                positions[ids] = np.clip(moved, 0, SIDE)
+                _write_points(folder / "points", part, batch, ids, positions[ids])
         sample = places(settings.checked, cities, rng)
         _write_points(folder / "sample", 0, 0, np.arange(settings.checked), sample)
         (folder / "fences").mkdir()
