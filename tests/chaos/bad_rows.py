@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sparkswarm import InputError, ParquetSink, PointColumns, QueryColumns, Swarm
 
 from ..spark.world import BOUNDS, OPERATIONS_SCHEMA, POINTS_SCHEMA, START, config
+from .pairs import QUERIES, compare_keys, keys_in, matches, write_batch
 from .trial import Trial
 
 WHOLE = 1_000_000
 BATCHES = 4
-QUERIES = 4_000
 SHARE = 0.05
 
 YEAR_9999 = 253_370_764_800_000_000
@@ -56,7 +54,7 @@ def rows(trial: Trial) -> None:
     for batch in range(BATCHES):
         path = trial.folder / "points" / f"{batch}.parquet"
         points = _write_points(path, rng, count // BATCHES, batch, wanted)
-        right.append(_matches(points, queries))
+        right.append(matches(points, queries))
     trial.tried = count + QUERIES
     points = spark.readStream.schema(POINTS_SCHEMA).option("maxFilesPerTrigger", 1)
     out = trial.folder / "out"
@@ -74,7 +72,8 @@ def rows(trial: Trial) -> None:
     status = handle.status()
     trial.compare(Counter(status.quarantined), wanted, "the quarantine")
     trial.check(status.points == count - _bad_points(wanted), "good points were not served")
-    _compare_keys(trial, _keys_in(out), np.concatenate(right))
+    compare_keys(trial, keys_in(out), np.concatenate(right))
+    trial.notes.append(f"{sum(map(len, right)):,} results")
 
 
 def _bad_points(wanted: Counter[tuple[str, str]]) -> int:
@@ -100,7 +99,7 @@ def _write_points(
     ts[chosen[6]] = YEAR_9999
     times = pa.array(ts, mask=null["ts"]).cast(pa.timestamp("us", "UTC"))
     columns = {"id": pa.array(ids, mask=null["id"]), "x": pa.array(x, mask=null["x"])}
-    _write(pa.table({**columns, "y": y, "ts": times}), path, batch)
+    write_batch(pa.table({**columns, "y": y, "ts": times}), path, batch)
     good = np.ones(count, dtype=bool)
     good[bad] = False
     return {"id": ids[good], "x": x[good], "y": y[good]}
@@ -140,51 +139,11 @@ def _write_queries(folder: Path, rng: Any, wanted: Counter[tuple[str, str]]) -> 
             "expires": pa.nulls(QUERIES, pa.timestamp("us", "UTC")),
         }
     )
-    _write(table, folder / "queries.parquet", 0)
+    write_batch(table, folder / "queries.parquet", 0)
     good = np.setdiff1d(np.arange(QUERIES), bad)
     last = {ids[row]: row for row in good}
     kept = np.array(sorted(last.values()))
     return {"id": ids[kept], "box": np.stack([low_x, low_y, high_x, high_y])[:, kept]}
-
-
-def _write(table: pa.Table, path: Path, number: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path)
-    os.utime(path, (1_600_000_000 + 10 * number,) * 2)
-
-
-def _matches(points: dict[str, Any], queries: dict[str, Any]) -> Any:
-    """Compare every point with every query; return a number for each pair that matches."""
-    order = np.argsort(points["x"], kind="stable")
-    x, y, ids = points["x"][order], points["y"][order], points["id"][order]
-    found = []
-    for number, (low_x, low_y, high_x, high_y) in zip(queries["id"], queries["box"].T, strict=True):
-        near = slice(np.searchsorted(x, low_x, "left"), np.searchsorted(x, high_x, "right"))
-        inside = (low_y <= y[near]) & (y[near] <= high_y)
-        found.append(ids[near][inside] * QUERIES + number)
-    return np.concatenate(found)
-
-
-def _keys_in(out: Path) -> Any:
-    table = pa.concat_tables(
-        pq.read_table(file, partitioning=None, columns=["id", "query_ids"])
-        for file in out.glob("batch_id=*/*.parquet")
-    )
-    lists = table["query_ids"].combine_chunks()
-    counts = lists.value_lengths().to_numpy()
-    return np.repeat(table["id"].to_numpy(), counts) * QUERIES + lists.flatten().to_numpy()
-
-
-def _compare_keys(trial: Trial, got: Any, wanted: Any) -> None:
-    """Compare two multisets of numbers; only where they differ are they counted one by one."""
-    keys, places = np.unique(np.concatenate([got, wanted]), return_inverse=True)
-    counts = [np.bincount(part, minlength=len(keys)) for part in np.split(places, [len(got)])]
-    other = np.flatnonzero(counts[0] != counts[1])
-    both = [
-        Counter(dict(zip(keys[other].tolist(), c[other].tolist(), strict=True))) for c in counts
-    ]
-    trial.compare(*both)
-    trial.notes.append(f"{len(wanted):,} results")
 
 
 def _refuses_wrong_types(trial: Trial, swarm: Swarm, spark: Any) -> None:

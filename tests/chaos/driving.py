@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sparkswarm.observe import journal
+
 from ..spark.driver_main import Orders
 from ..spark.world import World
 from ..support.processes import kill_group
@@ -79,6 +81,15 @@ def driving(orders: Orders, **environment: str) -> Iterator[Driver]:
         yield driver
     finally:
         driver.kill()
+
+
+def journal_of(checkpoint: Path) -> list[dict[str, Any]]:
+    """Return all entries of a run's journal."""
+    path, entries, since = journal.find(checkpoint), [], -1
+    while (chunk := journal.read(path, max(0, since))).stop != since:
+        entries += chunk.entries()
+        since = chunk.stop
+    return entries
 
 
 def orders_for(world: World, folder: Path, **more: Any) -> Orders:

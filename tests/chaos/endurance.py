@@ -7,11 +7,9 @@ import statistics
 import time
 from pathlib import Path
 
-from sparkswarm.observe import journal
-
 from ..spark.world import expected, make_world, matches_in
 from ..support.processes import command_of, descendants, memory_of
-from .driving import Driver, driving, orders_for
+from .driving import Driver, driving, journal_of, orders_for
 from .trial import Trial
 
 WHOLE = 2_000
@@ -40,7 +38,8 @@ def batches(trial: Trial) -> None:
     trial.tried = count
     trial.compare(matches_in(Path(orders.out)), expected(world).matches)
     samples = [one for one in samples if one["batch"] > count // 10]
-    seconds = _batch_seconds(Path(orders.checkpoint))
+    told = journal_of(Path(orders.checkpoint))
+    seconds = [entry["seconds"] for entry in told if "seconds" in entry]
     _is_bounded(trial, "seconds of a batch", seconds[count // 10 :], 1.5)
     for name in (*PROCESSES, *FILES):
         _is_bounded(trial, name, [one[name] for one in samples], 1.3)
@@ -60,15 +59,6 @@ def _sample(driver: Driver, seconds: float) -> Sample:
     files = {"files": len(names), "segments": sum(name.endswith(".arrow") for name in names)}
     megabytes = {name: value / 1e6 for name, value in memory.items()}
     return {"time": seconds, "batch": driver.following, **files, **megabytes}
-
-
-def _batch_seconds(checkpoint: Path) -> list[float]:
-    """Return the seconds of each batch, from the run's journal."""
-    path, seconds, since = journal.find(checkpoint), [], -1
-    while (chunk := journal.read(path, max(0, since))).stop != since:
-        seconds += [entry["seconds"] for entry in chunk.entries() if "seconds" in entry]
-        since = chunk.stop
-    return seconds
 
 
 def _is_bounded(trial: Trial, name: str, values: list[float], most: float) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter
 from pathlib import Path
 
-from sparkswarm import ParquetSink, QueryColumns, Swarm
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparkswarm import ParquetSink, PointColumns, QueryColumns, Swarm
 
 from ..spark.world import (
     OPERATIONS_SCHEMA,
@@ -20,76 +22,92 @@ from ..spark.world import (
     make_world,
     matches_in,
 )
-from .driving import PATIENCE
+from .driving import PATIENCE, journal_of
 from .trial import Trial
 
 FACTOR = 10
 SECONDS = 120.0
-AT_ONCE = 40
-"""Files that a batch takes at most; one file is what was sustainable."""
+WARM = 6
+"""Batches of one file, the last four of which tell what is sustainable."""
+
+AT_ONCE = 5
+"""Files that a batch takes at most: half as many as come, so that they pile up."""
 
 
 def overload(trial: Trial) -> None:
-    """Ten times the rate of one file a batch; the backlog drains when it is over."""
-    seconds = max(5.0, min(SECONDS, trial.left / 3))
+    """Ten times the rate of one file a batch; the lag is seen, and the backlog drains."""
+    seconds = max(5.0, min(SECONDS, trial.left / 4))
     made = make_world(916, batches=1, points=500, operations=0, preload=200)
     folders = made.write(trial.folder / "world", files=1)
     (source,) = folders.points.glob("*.parquet")
-    stream = trial.folder / "stream"
-    stream.mkdir()
-    spark, out = trial.session(), trial.folder / "out"
+    stream = Feed(pq.read_table(source), trial.folder / "stream")
+    spark, out, checkpoint = trial.session(), trial.folder / "out", trial.folder / "checkpoint"
     reader = spark.readStream.schema(POINTS_SCHEMA).option("maxFilesPerTrigger", AT_ONCE)
-    sizes: list[int] = []
     handle = Swarm(spark, config(executors=3)).start(
-        reader.parquet(str(stream)),
+        reader.parquet(str(stream.folder)),
         preload=spark.read.schema(OPERATIONS_SCHEMA).parquet(str(folders.preload)),
+        point_columns=PointColumns(time="ts"),
         query_columns=QueryColumns(expires="expires"),
         sink=ParquetSink(str(out)),
-        checkpoint=str(trial.folder / "checkpoint"),
-        observers=[lambda progress, plan, decisions: sizes.append(progress.points)],
+        checkpoint=str(checkpoint),
     )
-    fed = 0
     try:
         began = time.monotonic()
-        for warm in range(6):
-            if warm == 2:
+        for number in range(WARM):
+            if number == 2:
                 began = time.monotonic()
-            fed += _feed(source, stream, fed)
+            stream.add()
             handle.process_all_available()
-        rate = 4 / (time.monotonic() - began)
-        waiting, end = threading.Event(), time.monotonic() + seconds
-        began, before = time.monotonic(), fed
-        most = 0
-        while (now := time.monotonic()) < end:
-            while fed - before < FACTOR * rate * (now - began):
-                fed += _feed(source, stream, fed)
-            most = max(most, fed - sum(sizes[1:]) // max(1, sizes[1] if len(sizes) > 1 else 1))
-            waiting.wait(0.02)
+        rate = (WARM - 2) / (time.monotonic() - began)
+        waiting, began, before = threading.Event(), time.monotonic(), stream.files
+        most, lag = 0, 0.0
+        while (now := time.monotonic()) < began + seconds:
+            while stream.files - before < FACTOR * rate * (now - began):
+                stream.add()
+            status = handle.status()
+            most = max(most, stream.files - status.points // stream.rows)
+            lag = max(lag, status.last.lag_s if status.last else 0.0)
+            waiting.wait(0.1)
         over = time.monotonic()
         drained = threading.Thread(target=handle.process_all_available, daemon=True)
         drained.start()
-        drained.join(PATIENCE)
+        drained.join(PATIENCE + 3 * seconds)
         trial.check(not drained.is_alive(), "the backlog does not drain")
-        trial.recovered(time.monotonic() - over, max(60.0, 2 * seconds))
+        trial.recovered(time.monotonic() - over, 3 * seconds + 60)
+        trial.check(most > 3 * AT_ONCE, f"at most {most} files were behind: no overload")
+        trial.check(lag > seconds / 10, f"the status tells of a lag of {lag:.1f} s at most")
     finally:
         handle.stop()
-    trial.tried, trial.whole = fed, round(fed * SECONDS / seconds)
+    trial.tried, trial.whole = stream.files, round(stream.files * SECONDS / seconds)
+    told = [entry["lag"] for entry in journal_of(checkpoint) if "lag" in entry]
+    trial.check(max(told, default=0.0) > seconds / 10, "the journal, hence the map, has no lag")
     wanted = expected(World([Batch(made.batches[0].points, [])], made.preload)).matches
-    once = Counter({row[1:]: count for row, count in wanted.items()})
     got: Counter[tuple[int, int]] = Counter()
     for row, count in matches_in(out).items():
         got[row[1:]] += count
-    trial.compare(got, Counter({row: count * fed for row, count in once.items()}))
+    once = Counter({row[1:]: count for row, count in wanted.items()})
+    trial.compare(got, Counter({row: count * stream.files for row, count in once.items()}))
     trial.notes.append(
-        f"{FACTOR} x {rate:.1f} files/s for {seconds:.0f} s, {fed} files of 502 points; "
-        f"at most about {most} files behind"
+        f"{FACTOR} x {rate:.1f} files/s for {seconds:.0f} s, {stream.files} files of "
+        f"{stream.rows} points; {most} files and {lag:.0f} s behind"
     )
 
 
-def _feed(source: Path, stream: Path, number: int) -> int:
-    """Give the stream another file: the same points under another name."""
-    hidden = stream / f".{number}"
-    os.link(source, hidden)
-    # Spark sees a file whole or not at all.
-    hidden.rename(stream / f"{number:06d}.parquet")
-    return 1
+class Feed:
+    """A stream of files with the same points, which happen when their file comes."""
+
+    def __init__(self, points: pa.Table, folder: Path) -> None:
+        self.points, self.folder, self.files = points, folder, 0
+        self.rows = points.num_rows
+        folder.mkdir()
+
+    def add(self) -> None:
+        """Give the stream another file."""
+        kind = self.points.schema.field("ts").type
+        now = pa.array([time.time_ns() // 1000] * self.rows).cast(kind)
+        place = self.points.schema.get_field_index("ts")
+        hidden = self.folder / f".{self.files}"
+        pq.write_table(self.points.set_column(place, "ts", now), hidden)
+        # Spark sees a file whole or not at all.
+        hidden.rename(self.folder / f"{self.files:06d}.parquet")
+        self.files += 1

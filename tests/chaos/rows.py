@@ -29,7 +29,7 @@ ROWS = [
     Row("disk full, slow storage", 2, storage.storage, 30),
     Row("a million rows, 5% bad", 2, bad_rows.rows, bad_rows.WHOLE),
     Row("99% of the points in one cell", 1, hotspots.one_cell, 20),
-    Row("hotspots that flicker", 3, hotspots.flicker, 150),
+    Row("hotspots that flicker", 3, hotspots.flicker, 5 * hotspots.BATCHES),
     Row("queries that cover the world, nest, and are long", 3, hostile.queries, 3 * hostile.LARGE),
     Row("batches without a pause", 4, endurance.batches, endurance.WHOLE),
     Row("10 x the sustainable rate", 3, overload.overload, 1_000),
