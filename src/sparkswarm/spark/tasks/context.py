@@ -11,6 +11,7 @@ import copy
 import gc
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -40,7 +41,7 @@ from sparkswarm.store.copies import take_fetched
 from sparkswarm.store.deltas import changed_after
 from sparkswarm.store.files import FileRef, Files, batch_prefix
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
-from sparkswarm.store.manifest import BlockRef, ObjectsRef, StateRef
+from sparkswarm.store.manifest import BlockRef, ObjectsRef, SegmentRef, StateRef
 from sparkswarm.store.parts import PartBlocks
 from sparkswarm.store.prices import PriceRaster
 from sparkswarm.store.quarantine import Quarantine
@@ -174,11 +175,18 @@ class BatchContext:
 
     # -- queries ---------------------------------------------------------------------------
 
-    def segments(self, partition_id: int) -> list[Segment]:
-        """Return the segments of a partition: what was stored before the deltas."""
-        manifest = self.epoch.manifest
-        refs = manifest.partitions[partition_id]
-        return [self.queries.segment(ref, manifest, self.grid) for ref in refs]
+    def segment(self, ref: SegmentRef) -> Segment:
+        """Return a segment: what was stored before the deltas."""
+        return self.queries.segment(ref, self.epoch.manifest, self.grid)
+
+    @shared_property
+    def segment_numbers(self) -> npt.NDArray[np.uint16]:
+        """A number for the segment of each cell; another segment may have the same."""
+        numbers = np.zeros((self.grid.rows, self.grid.columns), np.uint16)
+        segments = chain.from_iterable(self.epoch.manifest.partitions.values())
+        for number, segment in enumerate(segments):
+            numbers[segment.cells.slices] = number % 2**16
+        return numbers
 
     def base_ref(self, partition_id: int, number: int) -> FileRef | None:
         """Return the file with the base of a segment."""

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
 
 
-STRIPS = 2048
-"""Strips of the grid in whose order points are lent, from below."""
-
-
 class Lender:
     """Assigns the points of a task to executors, chunk by chunk."""
 
@@ -33,8 +29,6 @@ class Lender:
         hosts = ctx.input.hosts
         self._hosts = np.array(hosts, np.int32) if hosts else None
         self._held = _held(ctx)
-        rows = ctx.grid.rows
-        self._strip = (np.arange(rows) * min(rows, STRIPS) // rows).astype(np.uint16)
         self._loans: Counter[tuple[int, int, int]] = Counter()
         self._per_point = prices.per_point
         self._per_query = prices.by_block()
@@ -59,8 +53,9 @@ class Lender:
         executors, partitions = ctx.plan.executors, len(ctx.plan.partitions)
         order: slice | LongArray = slice(None)
         if self._hosts is not None:
-            # Points are lent in their order: neighbours need the same files.
-            order = np.argsort(self._strip[routed.row], kind="stable")
+            # Points are lent in this order: those of a segment need the same files.
+            segment = ctx.segment_numbers[routed.row, routed.column]
+            order = np.argsort(segment, kind="stable")
         given = price[order], slots[order], owner[order]
         lent = lend(*given, executors, self._hosts, partitions, self._held)
         loans = zip(lent.lender, lent.borrower, lent.slot, lent.points, strict=True)

@@ -170,21 +170,23 @@ class Matcher:
         self, partition_id: int, routed: RoutedPoints, order: LongArray, low: int, high: int
     ) -> Iterator[SegmentRun]:
         """Put a partition's points in the order of its segments; yield each segment's run."""
-        segments = self._ctx.segments(partition_id)
-        if len(segments) == 1:
-            yield SegmentRun(partition_id, 0, segments[0], low, high)
+        ctx = self._ctx
+        refs = ctx.epoch.manifest.partitions[partition_id]
+        if len(refs) == 1:
+            yield SegmentRun(partition_id, 0, ctx.segment(refs[0]), low, high)
             return
         rows = order[low:high]
         column, row = routed.column[rows], routed.row[rows]
         segment_of = np.full(len(rows), -1, np.int32)
-        for i, segment in enumerate(segments):
-            segment_of[segment.cells.contains_cells(column, row)] = i
-        within, cuts = group_rows(segment_of, len(segments))
+        for i, ref in enumerate(refs):
+            segment_of[ref.cells.contains_cells(column, row)] = i
+        within, cuts = group_rows(segment_of, len(refs))
         rows[:] = rows[within]
-        for i, segment in enumerate(segments):
+        for i, ref in enumerate(refs):
+            # Files of others are not needed.
             if cuts[i] < cuts[i + 1]:
                 start, stop = low + int(cuts[i]), low + int(cuts[i + 1])
-                yield SegmentRun(partition_id, i, segment, start, stop)
+                yield SegmentRun(partition_id, i, ctx.segment(ref), start, stop)
 
     def _match_lot(
         self,
