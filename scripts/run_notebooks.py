@@ -13,7 +13,7 @@ from nbformat import NotebookNode
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 SECONDS = 600
-"""Longest time of a cell."""
+"""Longest time of a cell, and of the start of the kernel."""
 
 
 def run(notebook: Path, folder: Path) -> NotebookNode:
@@ -22,6 +22,7 @@ def run(notebook: Path, folder: Path) -> NotebookNode:
     NotebookClient(
         found,
         timeout=SECONDS,
+        startup_timeout=SECONDS,
         kernel_name="python3",
         record_timing=False,
         resources={"metadata": {"path": str(folder)}},
