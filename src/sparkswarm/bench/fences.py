@@ -36,8 +36,6 @@ SIDE = 100.0
 GRID = (1000, 1000)
 CITIES = 50
 """Number of places around which half of the fences and points lie."""
-STEP = 0.05
-"""How far an object moves between two of its points, on each axis: half the radius of a zone."""
 POINTS_SCHEMA = "id LONG, x DOUBLE, y DOUBLE, at TIMESTAMP"
 FENCES_SCHEMA = "id LONG, geometry BINARY, radius DOUBLE"
 
@@ -51,7 +49,8 @@ OnStep = Callable[[str], None]
 class FenceSettings:
     """Numbers of fences, points of a batch, batches after warming up, and points to check.
 
-    ``queries`` are the rectangles whose ids are whole numbers, then strings.
+    ``queries`` are the rectangles whose ids are whole numbers, then strings. ``step`` is how far an
+    object moves between two of its points, on each axis; 0: to any other place.
     """
 
     polygons: int = 100_000
@@ -59,6 +58,7 @@ class FenceSettings:
     countries: int = 20
     points: int = 500_000
     objects: int = 1_000_000
+    step: float = 0.05
     queries: int = 1_000_000
     batches: int = 3
     checked: int = 200
@@ -119,8 +119,10 @@ def run_fences(settings: FenceSettings, on_step: OnStep = lambda _: None) -> Fen
                 size = settings.points // settings.cores
                 # The objects in turn.
                 ids = (np.arange(size) + part * size) % settings.objects
-                moved = positions[ids] + rng.normal(0, STEP, (size, 2))
-                positions[ids] = np.clip(moved, 0, SIDE)
+                moved = positions[ids] + rng.normal(0, settings.step, (size, 2))
+                positions[ids] = (
+                    np.clip(moved, 0, SIDE) if settings.step else places(size, cities, rng)
+                )
                 _write_points(folder / "points", part, batch, ids, positions[ids])
         sample = places(settings.checked, cities, rng)
         _write_points(folder / "sample", 0, 0, np.arange(settings.checked), sample)

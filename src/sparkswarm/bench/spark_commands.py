@@ -33,6 +33,14 @@ def fences(
     ] = 20,
     points: Annotated[int, typer.Option(min=1, help="Points per batch.")] = 500_000,
     objects: Annotated[int, typer.Option(min=1, help="Objects of events.")] = 1_000_000,
+    step: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="How far an object moves between two of its points, in a space of 100 by 100; "
+            "0: to any other place, which causes the most events.",
+        ),
+    ] = 0.05,
     queries: Annotated[
         int, typer.Option(min=1, help="Rectangles with whole numbers and with strings.")
     ] = 1_000_000,
@@ -55,7 +63,7 @@ def fences(
 
     settings = FenceSettings(
         polygons=polygons, circles=circles, countries=countries, points=points, batches=batches,
-        cores=cores, seed=seed, objects=objects, queries=queries,
+        cores=cores, seed=seed, objects=objects, queries=queries, step=step,
     )  # fmt: skip
     with exit_on_error(), progress_steps(STEPS) as on_step:
         found = run_fences(settings, on_step).to_json()
