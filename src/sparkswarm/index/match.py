@@ -39,7 +39,7 @@ from sparkswarm.index.layout import (
 _SORT_FROM = 256
 """Fewer points than this are not sorted."""
 _RUNS = 1 << 13
-"""Number of runs of buckets by which points are sorted."""
+"""Number of runs of buckets by which points are sorted; no more than points."""
 
 
 class Matches(NamedTuple):
@@ -171,15 +171,16 @@ def _sort_by_cell(x: FloatArray, y: FloatArray, rows: LongArray, index: RangeInd
         return rows.copy()
     first = int(index.levels[main, FIRST])
     shift = 0
-    while int(most) >> shift >= _RUNS:
+    runs = min(_RUNS, len(rows))
+    while int(most) >> shift >= runs:
         shift += 1
     keys = np.empty(len(rows), np.int32)
-    begins = np.zeros(_RUNS + 1, np.int64)
+    begins = np.zeros(runs + 1, np.int64)
     for i in range(len(rows)):
         bucket = _find_bucket(x[rows[i]], y[rows[i]], index.origin, index.levels, main)
         keys[i] = (bucket - first) >> shift
         begins[keys[i] + 1] += 1
-    for k in range(_RUNS):
+    for k in range(runs):
         begins[k + 1] += begins[k]
     order = np.empty(len(rows), np.int64)
     for i in range(len(rows)):

@@ -22,7 +22,7 @@ from sparkswarm.store.formats import arrays_from_bytes, arrays_to_bytes
 
 VERSION = 1
 
-MOST_INLINE, MOST_INLINE_OF_ALL = 2**19, 2**25
+MOST_INLINE, MOST_INLINE_OF_ALL = 2**20, 2**25
 """Bytes of statistics that travel without a file at most: of one executor, and of all together."""
 
 SoftStatistics = FileRef | Mapping[int, FloatArray]
@@ -51,13 +51,27 @@ def recall(files: Files, kept: SoftStatistics | None) -> Mapping[int, FloatArray
 
 
 def to_bytes(statistics: Mapping[int, FloatArray]) -> pa.Buffer:
-    """Return the content of a file with the statistics of some partitions, by id."""
-    return arrays_to_bytes({str(key): values for key, values in statistics.items()}, VERSION)
+    """Return the content of a file with the statistics of some partitions, by id.
+
+    All have the same fields, as many as there are columns.
+    """
+    values = list(statistics.values())
+    return arrays_to_bytes(
+        {
+            "partition": np.array(list(statistics), np.int64),
+            "lines": np.array([len(some) for some in values], np.int64),
+            "values": np.concatenate(values) if values else np.zeros((0, 1)),
+        },
+        VERSION,
+    )
 
 
 def from_bytes(content: pa.Buffer) -> dict[int, FloatArray]:
     """Read what :func:`to_bytes` returned."""
-    return {int(key): values for key, values in arrays_from_bytes(content, VERSION).items()}
+    arrays = arrays_from_bytes(content, VERSION)
+    ends = np.cumsum(arrays["lines"])
+    each = np.split(arrays["values"], ends[:-1]) if len(ends) else []
+    return dict(zip(arrays["partition"].tolist(), each, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
