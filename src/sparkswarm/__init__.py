@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sparkswarm.spark.handle import Handle
     from sparkswarm.spark.kafka_sink import KafkaSink
     from sparkswarm.spark.point_files import ParquetPoints
+    from sparkswarm.spark.realtime_sinks import Foreach, KafkaTopic
     from sparkswarm.spark.session import check_session, session
     from sparkswarm.spark.sinks import ConsoleSink, MemorySink, NoopSink, ParquetSink
     from sparkswarm.spark.sources import register_sources
@@ -61,10 +62,12 @@ __all__ = [
     "Decision",
     "DeltaSink",
     "Events",
+    "Foreach",
     "GeometryError",
     "Handle",
     "InputError",
     "KafkaSink",
+    "KafkaTopic",
     "MemorySink",
     "MissingExtraError",
     "Nearest",
@@ -125,6 +128,7 @@ _LAZY = {
         "spark.session": ("check_session", "session"),
         "spark.kafka_sink": ("KafkaSink",),
         "spark.point_files": ("ParquetPoints",),
+        "spark.realtime_sinks": ("Foreach", "KafkaTopic"),
         "spark.sinks": ("ConsoleSink", "MemorySink", "NoopSink", "ParquetSink"),
         "spark.sources": ("register_sources",),
         "window.windows": ("Bytes", "Count", "Sliding", "Tumbling"),

@@ -35,6 +35,7 @@ def progress(batch=0, **changed):
         "seconds": 2.0, "points": 100, "matches": 30, "checks": 60, "operations": 5,
         "quarantined": {("point", "not a number"): 3}, "plan_version": 0, "busy_s": (1.0, 3.0),
         "points_by_executor": (40, 60), "snapshot_queries": 4, "late": 7,
+        "latency": {("0.01",): 60, ("+Inf",): 100},
         "hosts": (HostUse("10.0.0.2", 2, 1, 700, 30),),
     }  # fmt: skip
     return Progress(batch=batch, **{**facts, **changed})

@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 
 from sparkswarm import PointColumns, QueryColumns
-from sparkswarm.spark.driver.layout import read_layout
+from sparkswarm.spark.driver.layout import read_layout, union_stream
 from sparkswarm.spark.driver.operations import parse_lines, separate_rows
 
 from .world import make_world
@@ -31,7 +31,7 @@ def test_the_rows_of_a_batch_are_told_apart(spark, tmp_path):
     """No stage after reads an operation again."""
     world = make_world(3, batches=2, points=30, operations=8)
     folders = world.write(tmp_path / "world")
-    stream, layout = read_layout(
+    branches, layout = read_layout(
         folders.read_points(spark),
         folders.read_operations(spark),
         PointColumns(),
@@ -40,6 +40,7 @@ def test_the_rows_of_a_batch_are_told_apart(spark, tmp_path):
         None,
         None,
     )
+    stream = union_stream(branches, layout.queries)
     seen = []
 
     def look(rows, _):

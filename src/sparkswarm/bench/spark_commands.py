@@ -181,6 +181,61 @@ def _engine_notes(found: dict[str, Any]) -> Iterator[str]:
         yield f"Where a batch's time goes: {steps}."
 
 
+def latency(
+    rates: Annotated[
+        str, typer.Option(help="Points per second, separated by commas.")
+    ] = "100,1000,10000",
+    queries: Annotated[int, typer.Option(min=1000, help="Number of queries.")] = 1_000_000,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs for each mode and rate.")] = 5,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds of a run.")] = 10.0,
+    warm_up: Annotated[
+        float, typer.Option(min=0, help="Seconds before it whose points are left out.")
+    ] = 5.0,
+    modes: Annotated[
+        str, typer.Option(help="micro_batch, one_stage, by_owner, separated by commas.")
+    ] = "micro_batch,one_stage,by_owner",
+    kafka: Annotated[
+        str | None, typer.Option(help="Brokers through which points and results go.")
+    ] = None,
+    jars: Annotated[
+        str, typer.Option(help="Jars of Spark's Kafka connector, separated by commas.")
+    ] = "",
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Measure latency in micro-batches and in Real-time Mode, from when a point is due.
+
+    Example: sparkswarm bench latency --rates 1000 --queries 100000 --repeat 1
+    """
+    from sparkswarm.bench.latency import LatencySettings, run_latency
+
+    with exit_on_error():
+        try:
+            chosen = tuple(int(rate) for rate in rates.replace(",", " ").split())
+        except ValueError as error:
+            raise typer.BadParameter(f"{rates}: whole numbers, such as 100,1000") from error
+        settings = LatencySettings(
+            rates=chosen, queries=queries, repeat=repeat, seconds=seconds, warm_up=warm_up,
+            modes=tuple(modes.replace(",", " ").split()), seed=seed, kafka=kafka, jars=jars,
+        )  # fmt: skip
+        with progress_steps(settings.steps) as on_step:
+            found = run_latency(settings, on_step).to_json()
+    table = Table(title=f"{queries:,} queries: 50% / 99% of latencies, ms", box=box.SIMPLE)
+    table.add_column("points/s", justify="right")
+    for mode in found["modes"]:
+        table.add_column(mode, justify="right")
+    for rate in map(str, settings.rates):
+        cells = (found["modes"][mode][rate] for mode in found["modes"])
+        table.add_row(f"{int(rate):,}", *(f"{one['p50_ms']} / {one['p99_ms']}" for one in cells))
+    stderr.print(table)
+    oracle = found["oracle"]
+    stderr.print(
+        f"Medians of {repeat} runs of {seconds:g} s; the first {warm_up:g} s of each are left "
+        f"out. {oracle['wrong']} of {oracle['checked']:,} points wrong."
+    )
+    write_json(json_to, found)
+
+
 def adapt(
     batches: Annotated[
         int,

@@ -181,6 +181,8 @@ def _batch(progress: Progress, now: float) -> Entry:
         "loans": [list(loan) for loan in progress.loans],
         "hosts": [use._asdict() for use in progress.hosts],
         **({} if progress.unread_rows is None else {"unread": progress.unread_rows}),
+        # JSON has no infinity.
+        **({"latency": min(99.0, progress.latency_s(0.99) or 0.0)} if progress.latency else {}),
         "quarantined": [
             [kind, reason, count] for (kind, reason), count in sorted(progress.quarantined.items())
         ],

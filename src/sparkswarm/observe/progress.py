@@ -7,7 +7,9 @@ field there and count it in the task that sees it.
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -18,6 +20,9 @@ from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
 
 Kind = Literal["counter", "gauge", "histogram"]
+
+LATENCY_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, math.inf)
+"""Upper bounds of the classes of latency, in seconds."""
 
 
 def number(
@@ -35,6 +40,13 @@ def number(
         "labels": labels,
     }
     return field(metadata={"metric": metric, "text": name.replace("_", " ")}, **default)
+
+
+def latency_counts(classes: Sequence[int]) -> dict[tuple[str], int]:
+    """Return how many points had at most each latency, given how many are in each class."""
+    totals = itertools.accumulate(classes)
+    names = ("+Inf" if math.isinf(most) else f"{most:g}" for most in LATENCY_S)
+    return {(name,): n for name, n in zip(names, totals, strict=False)}
 
 
 def count(unit: str, meaning: str, *, name: str) -> int:
@@ -187,6 +199,15 @@ class Progress(Counts):
         name="lag_seconds",
         default=0.0,
     )
+    latency: Mapping[tuple[str], int] = number(
+        "counter",
+        "points",
+        "Points of Real-time Mode whose results were there `le` seconds after the point's time at "
+        "most. Needs points with times.",
+        name="latency_points",
+        labels=("le",),
+        default_factory=dict,
+    )
     unread_rows: int | None = None
     window_points: int = number(
         "gauge",
@@ -238,6 +259,17 @@ class Progress(Counts):
         """Share of the executors' tasks that ran on the host of their executor; 1 on one host."""
         tasks = sum(use.tasks for use in self.hosts)
         return sum(use.at_home for use in self.hosts) / tasks if tasks else 1.0
+
+    def latency_s(self, share: float) -> float | None:
+        """Return a bound of the latency that a share of the points had; None where unknown."""
+        total = max(self.latency.values(), default=0)
+        bounds = (float(most) for (most,), n in self.latency.items() if n >= share * total)
+        return min(bounds) if total else None
+
+    def latency_text(self) -> str:
+        """Return bounds of the median and of most latencies, such as ``50% within 5 ms, ...``."""
+        known = [(share, self.latency_s(share)) for share in (0.5, 0.99)]
+        return ", ".join(f"{share:.0%} within {s * 1e3:,.0f} ms" for share, s in known if s)
 
     def hosts_text(self) -> str:
         """Return what each host did, such as ``10.0.0.2: 3 of 3 tasks at home, ...``."""
@@ -334,6 +366,8 @@ class Status(Counts):
             facts.append((f"batch {self.last.batch}", self.last.summary()))
             if self.last.lag_s:
                 facts.append(("lag", f"{self.last.lag_s:,.1f} s behind the clock"))
+            if self.last.latency:
+                facts.append(("latency", self.last.latency_text()))
             if self.unread_rows is not None:
                 facts.append(("unread", f"{self.unread_rows:,} rows of the sources"))
             if self.last.loans:

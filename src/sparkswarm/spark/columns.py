@@ -19,6 +19,12 @@ POINT_FILE = "__file"
 QUERY_IDS, QUERY_ID = "query_ids", "query_id"
 """The columns that results add: all matches of a point, or one of a pair."""
 
+QUERY_VERSION = "query_version"
+"""The column that results in Real-time Mode add: the last batch of operations that they know."""
+
+TARGET = "__target"
+"""The column with the executor of a point in Real-time Mode; no user's column is called so."""
+
 QUERY_PROPERTIES = "__properties"
 """The column with the properties of all matches of a point, until they become columns."""
 

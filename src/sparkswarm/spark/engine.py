@@ -32,13 +32,15 @@ from sparkswarm.spark.driver.layout import (
     ResultShape,
     StreamLayout,
     read_layout,
+    union_stream,
 )
 from sparkswarm.spark.driver.run import ID_TYPE, RunLoop, spark_path
 from sparkswarm.spark.driver.selection import query_fields, select_operations, select_points
-from sparkswarm.spark.handle import Handle
+from sparkswarm.spark.handle import Handle, RealTimeHandle
 from sparkswarm.spark.point_files import ParquetPoints
+from sparkswarm.spark.realtime import REAL_TIME_TRIGGER, check_folder, real_time_points
 from sparkswarm.spark.session import check_session
-from sparkswarm.spark.sinks import Sink, Sinks, make_sink
+from sparkswarm.spark.sinks import NoopSink, Sink, Sinks, make_sink
 from sparkswarm.spark.stream_writer import MatchStream
 from sparkswarm.store.epochs import Epochs
 from sparkswarm.store.files import Files, check_scheme, local_path
@@ -135,6 +137,7 @@ class Swarm:
         sink
             Where results go: a function of (results, batch id), or ``noop``, ``console``,
             ``memory``. After a failure a batch may come again, with the same id and rows.
+            In Real-time Mode: ``Foreach``, ``KafkaTopic``, ``noop`` or ``console``.
             Optional if ``summaries``, ``answers`` or ``events`` is given.
         summaries
             Where the summaries of a stateful application go, such as the windows of
@@ -168,7 +171,8 @@ class Swarm:
             For the policy ``static_history``: static DataFrames of points and of queries.
         trigger
             What :meth:`pyspark.sql.streaming.DataStreamWriter.trigger` takes, such as
-            ``{"processingTime": "1 second"}`` or ``{"availableNow": True}``.
+            ``{"processingTime": "1 second"}`` or ``{"availableNow": True}``. With
+            ``{"realTime": "1 minute"}`` points are matched one by one, in Spark's Real-time Mode.
         name
             The streaming query's name in Spark's user interface.
         observers
@@ -193,7 +197,7 @@ class Swarm:
         fields = query_fields(
             queries, preload, query_columns, details, known, asks=self.events is not None
         )
-        stream, layout = read_layout(
+        branches, layout = read_layout(
             points.open(self.spark) if isinstance(points, ParquetPoints) else points,
             queries,
             point_columns,
@@ -204,9 +208,20 @@ class Swarm:
             self.events,
             fields,
         )
-        sinks = _sinks(layout, sink, summaries, answers, events, positions, nearest)
+        stream = union_stream(branches, layout.queries)
+        duration = trigger.get(REAL_TIME_TRIGGER) if trigger else None
+        live = None
+        if duration is not None:
+            others = {"summaries": summaries, "answers": answers, "positions": positions}
+            others |= {"events": events, "nearest": nearest, "quarantine": quarantine}
+            live = real_time_points(self.spark, branches, layout, sink, others, duration)
+            sinks = Sinks(results=NoopSink())
+        else:
+            sinks = _sinks(layout, sink, summaries, answers, events, positions, nearest)
         if checkpoint is None:
             checkpoint = temporary_checkpoint(self.spark)
+        if live is not None:
+            check_folder(checkpoint)
         files = Files(
             _folder(checkpoint, "swarm"),
             cache_bytes=self.config.cache_bytes,
@@ -217,7 +232,7 @@ class Swarm:
             self.config, self._missing, files, stream, layout, preload, query_columns
         )
         past = self._history(history, point_columns, query_columns, config)
-        run = RunLoop(self.spark, config, files, layout, past)
+        run = RunLoop(self.spark, config, files, layout, past, real_time=live is not None)
         run.observers += [OutsideWatch(config), *observers]
         if (folder := local_path(checkpoint)) is not None:
             rebalances = make_policy(config.policy).rebalances
@@ -225,6 +240,11 @@ class Swarm:
                 Journal(folder / IN_CHECKPOINT, config.policy, rebalances=rebalances)
             )
         run.open(preload, query_columns, quarantine)
+        if live is not None:
+            started = live.start(run, lambda part: spark_path(_folder(checkpoint, part)), name)
+            both = RealTimeHandle(run, started.points, started.operations, started.by_owner)
+            run.count_unread = lambda: both.unread_rows
+            return both
 
         def on_batch(batch: DataFrame, number: int) -> None:
             run.on_batch(batch, number, sinks, quarantine)
@@ -294,11 +314,11 @@ def _check_trigger(trigger: Mapping[str, Any]) -> None:
     """Check what Spark is given; its own errors do not say what to write."""
     named = list(trigger.items()) if isinstance(trigger, Mapping) else []
     match named:
-        case [("processingTime", str())] | [("availableNow" | "once", True)]:
+        case [("processingTime" | "realTime", str())] | [("availableNow" | "once", True)]:
             return
     raise ConfigError(
-        'trigger must be {"processingTime": "1 second"} or {"availableNow": True}, '
-        f"got {trigger!r}"
+        'trigger must be {"processingTime": "1 second"}, {"availableNow": True} or '
+        f'{{"realTime": "1 minute"}}, got {trigger!r}'
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
 
 STOPPED = "StoppedError"
 """The error that a batch raises where a stop was requested before it began."""
+
+
+WATCH_SECONDS = 0.2
+"""Time between two looks at whether both queries run."""
 
 
 class Handle:
@@ -315,7 +320,7 @@ class Handle:
                 return True
             return bool(self.query.awaitTermination(timeout))  # type: ignore[arg-type]  # floats do
         except StreamingQueryException as error:
-            if STOPPED in str(error):
+            if self._is_stop(error):
                 return True
             if self._run.failure:
                 # Of Spark's message the reason is at the end, behind two stack traces.
@@ -361,7 +366,11 @@ class Handle:
     def exception(self) -> StreamingQueryException | None:
         """Return what ended the run; None while it runs, or where it was asked to stop."""
         error = self.query.exception()
-        return None if error is None or STOPPED in str(error) else error
+        return None if error is None or self._is_stop(error) else error
+
+    @staticmethod
+    def _is_stop(error: StreamingQueryException) -> bool:
+        return STOPPED in str(error)
 
     def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802
         """Wait as :meth:`await_termination` does."""
@@ -385,6 +394,78 @@ class Handle:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class RealTimeHandle(Handle):
+    """A run in Real-time Mode.
+
+    Attributes
+    ----------
+    query
+        Spark's streaming query of the points.
+    operations
+        That of the operations, in micro-batches.
+    """
+
+    def __init__(
+        self, run: RunLoop, query: StreamingQuery, operations: StreamingQuery, by_owner: bool
+    ) -> None:
+        super().__init__(run, query, Sinks())
+        self.operations = operations
+        self._by_owner = by_owner
+        threading.Thread(target=self._watch, name="sparkswarm-realtime", daemon=True).start()
+
+    def _watch(self) -> None:
+        """End both when one has ended."""
+        while self.query.isActive and self.operations.isActive:
+            time.sleep(WATCH_SECONDS)
+        self.stop()
+
+    @property
+    def status(self) -> Status:
+        """The state of the run; ``print`` it to read it. ``status()`` is the same."""
+        return replace(super().status, active=self.isActive)
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        """Whether both queries run."""
+        return self.query.isActive and self.operations.isActive
+
+    def set_executors(self, executors: int) -> None:
+        """Change the number of executors, where they have no tasks of their own."""
+        if self._by_owner:
+            raise ConfigError(
+                "in Real-time Mode each executor has a task that does not end: stop the run, and "
+                "start it with another number of executors"
+            )
+        super().set_executors(executors)
+
+    def stop(self) -> None:
+        """End the run; points since the last trigger come again when it is started again."""
+        with self._run.batch_lock:
+            self._run.stop_requested = True
+        # Now it is between two batches: the next one begins within a second.
+        self.operations.stop()
+        self.query.stop()
+
+    def exception(self) -> StreamingQueryException | None:
+        """Return what ended the run; None while it runs, or where it was asked to stop."""
+        error = self.operations.exception()
+        if error is not None and not self._is_stop(error):
+            return error
+        return super().exception()
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the run has ended; return whether it has. Raises what ended it."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.isActive:
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            time.sleep(WATCH_SECONDS)
+        self.stop()
+        if (error := self.exception()) is not None:
+            raise error
+        return True
 
 
 def _snapshot_row(

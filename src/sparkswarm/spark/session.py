@@ -127,6 +127,17 @@ HARDENED: Mapping[str, str] = {
 """Settings of Spark for a network with others in it: see ``hardened`` of :func:`session`."""
 
 
+REAL_TIME: Mapping[str, str] = {
+    # Otherwise a task takes no results from Python while it waits for a point.
+    "spark.python.udf.pipelined.enabled": "true",
+    # Spark's list of what is known to work in Real-time Mode has no operator of Python.
+    "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
+    # What a record waits for others on its way to the task of its executor; by default 50 ms.
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "2",
+}
+"""Settings of Spark for Real-time Mode: see ``real_time`` of :func:`session`."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """A setting of a session with another value than sparkswarm needs."""
@@ -148,6 +159,7 @@ def session(
     master: str | None = None,
     config: Mapping[str, str | int | float | bool] | None = None,
     hardened: bool = False,
+    real_time: bool = False,
 ) -> SparkSession:
     """Return the running Spark session, or a new one with the settings that sparkswarm needs.
 
@@ -171,6 +183,9 @@ def session(
         write to local disks, and serve no user interface. A standalone cluster needs its
         ``spark.authenticate.secret`` for that; otherwise Spark makes one. What `config` sets
         otherwise stays so.
+    real_time
+        Whether a new session can match points in Spark's Real-time Mode. That switches off Spark's
+        check of which operators are known to work in it.
 
     Raises
     ------
@@ -186,7 +201,8 @@ def session(
         if master is not None:
             options.setdefault("spark.master", master)
         options.setdefault("spark.app.name", app_name)
-        conf = _completed({**HARDENED, **options} if hardened else options)
+        wanted = {**(HARDENED if hardened else {}), **(REAL_TIME if real_time else {})}
+        conf = _completed({**wanted, **options})
         spark = SparkSession.builder.config(conf=conf).getOrCreate()
     else:
         spark = SparkSession.builder.config(map=dict(options)).getOrCreate()

@@ -16,6 +16,7 @@ from sparkswarm.observe.progress import Observer
 from sparkswarm.options import suggestion
 from sparkswarm.spark.delta_sink import DeltaSink
 from sparkswarm.spark.kafka_sink import KafkaSink
+from sparkswarm.spark.realtime_sinks import Foreach, KafkaTopic, RealTimeSink
 from sparkswarm.spark.sinks import ConsoleSink, MemorySink, NoopSink, ParquetSink, Sink
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ FORMATS: Mapping[str, frozenset[str]] = {
 """The formats, and the options of each in lower case; kafka also has those that begin so."""
 
 CHECKPOINT = "checkpointlocation"
+REAL_TIME_TRIGGER = "realTime"
 KAFKA, SERVERS, WRITER_ID = "kafka.", "kafka.bootstrap.servers", "kafka.transactional.id"
 
 
@@ -73,7 +75,7 @@ class StreamWriter:
         self._arguments = dict(arguments)
         self._options: dict[str, Any] = {}
         self._format: str | None = None
-        self._sink: Sink | None = None
+        self._sink: Sink | Foreach | None = None
 
     def format(self, source: str) -> StreamWriter:
         """Set the format: parquet, delta, kafka, console, memory or noop."""
@@ -108,7 +110,10 @@ class StreamWriter:
         return self
 
     def trigger(self, **trigger: Any) -> StreamWriter:
-        """Set the trigger: ``processingTime="1 second"``, ``availableNow=True``."""
+        """Set the trigger: ``processingTime="1 second"``, ``availableNow=True``.
+
+        ``realTime="1 minute"`` is Spark's Real-time Mode, which matches points one by one.
+        """
         self._arguments["trigger"] = trigger
         return self
 
@@ -117,6 +122,11 @@ class StreamWriter:
         if not callable(func):
             raise ConfigError(f"foreachBatch needs a function of (matches, batch id), got {func!r}")
         self._sink = func
+        return self
+
+    def foreach(self, f: Any) -> StreamWriter:
+        """Give each match to ``f`` in the task that finds it, in Real-time Mode: see Foreach."""
+        self._sink = Foreach(f)
         return self
 
     def start(
@@ -140,12 +150,13 @@ class StreamWriter:
         given = dict(self._options)
         checkpoint = given.pop(CHECKPOINT, None)
         arguments = dict(self._arguments)
-        if isinstance(sink := self._make_sink(given), MemorySink) and arguments.get("name"):
+        sink = self._make_sink(given)
+        if isinstance(sink, MemorySink) and arguments.get("name"):
             view = _view(self._spark, sink, arguments["name"])
             arguments["observers"] = (*arguments.get("observers", ()), view)
         return self._begin(**arguments, sink=sink, checkpoint=checkpoint)
 
-    def _make_sink(self, options: dict[str, Any]) -> Sink:
+    def _make_sink(self, options: dict[str, Any]) -> Sink | RealTimeSink:
         """Return the sink that the format and its options say."""
         kind = self._format or "parquet"
         if self._sink is not None:
@@ -163,15 +174,21 @@ class StreamWriter:
             case "delta":
                 return DeltaSink(_required(kind, options, "path"))
             case "kafka":
-                servers, topic, writer = (
-                    _required(kind, options, name) for name in (SERVERS, "topic", WRITER_ID)
-                )
+                servers, topic = (_required(kind, options, name) for name in (SERVERS, "topic"))
                 more = {
                     name.removeprefix(KAFKA): value
                     for name, value in options.items()
                     if name.startswith(KAFKA) and name not in (SERVERS, WRITER_ID)
                 }
                 key = options.get("key", "id")
+                if REAL_TIME_TRIGGER in (self._arguments.get("trigger") or {}):
+                    if WRITER_ID in options:
+                        raise ConfigError(
+                            f"leave out {WRITER_ID}: Real-time Mode writes at least once, in no "
+                            "transaction"
+                        )
+                    return KafkaTopic(servers, topic, key=key, options=more)
+                writer = _required(kind, options, WRITER_ID)
                 return KafkaSink(servers, topic, writer, key=key, options=more)
             case "console":
                 return ConsoleSink(int(options.get("numrows", 20)))

@@ -194,6 +194,9 @@ class TaskOutput:
         Names of the files of results that the task wrote.
     used
         On several hosts, the files with queries that its process has used in the batch.
+    latency
+        Number of points by latency, see :data:`~sparkswarm.observe.progress.LATENCY_S`; empty where
+        it is not known.
     spark_task
         Spark's numbers of the stage and of the task in the application.
     """
@@ -216,6 +219,7 @@ class TaskOutput:
     collected: Collected | None = None
     result_files: tuple[str, ...] = ()
     used: tuple[FileRef, ...] = ()
+    latency: tuple[int, ...] = ()
     spark_task: tuple[int, int] | None = None
     version: int = VERSION
 

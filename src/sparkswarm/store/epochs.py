@@ -257,7 +257,7 @@ class Epochs:
         names = {"plan": stored.plan_name, "manifest": stored.manifest_name}
         record = {"latest": commit.max_event_time, "watermark": commit.watermark, **names}
         if self._commits.create(_slot(commit.batch), record, self.writer):
-            return commit
+            return replace(commit, stored=stored)
         return self.commit_of(commit.batch) or commit
 
     @contextmanager

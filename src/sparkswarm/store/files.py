@@ -53,6 +53,8 @@ class Folder(StrEnum):
     BLOCKS = "blocks"
     OBJECTS = "objects"
     SOFT = "soft"
+    REPORTS = "reports"
+    """Of tasks in Real-time Mode."""
     QUARANTINE = "quarantine"
 
 

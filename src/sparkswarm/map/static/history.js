@@ -76,6 +76,7 @@ export class History {
       operations: entry.operations,
       balance: entry.balance,
       lag: entry.lag ?? 0,
+      latency: entry.latency ?? null,
       busy: entry.busy,
       received: entry.received,
       lent: entry.lent ?? 0,

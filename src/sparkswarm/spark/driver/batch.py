@@ -288,6 +288,22 @@ def run_batch(
     return stages.input
 
 
+def run_operations(
+    rows: DataFrame,
+    stages: Stages,
+    context: DriverContext,
+    layout: StreamLayout,
+    timer: StageTimer,
+) -> TaskInput:
+    """Run a batch that has no points; return its input after its operations."""
+    task_input = stages.input
+    if layout.has_operations:
+        operations, _ = separate_rows(rows, layout.queries.operation_types)
+        task_input, _ = store_operations(rows.sparkSession, operations, stages, context)
+    timer.mark("operations")
+    return task_input
+
+
 def store_operations(
     spark: SparkSession, operations: pa.Table | None, stages: Stages, context: DriverContext
 ) -> tuple[TaskInput, AppliedOperations | None]:

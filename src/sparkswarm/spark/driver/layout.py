@@ -214,6 +214,14 @@ def packed_rows(executed: DataFrame, kind: RowKind) -> DataFrame:
     return chosen.select(*(F.col(f"{PACKED_PREFIX}{name}").alias(name) for name in names))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Branches:
+    """The branches of a stream: points and operations under our names; None for those it lacks."""
+
+    points: DataFrame | None
+    operations: DataFrame | None
+
+
 def read_layout(
     points: DataFrame | OpenedPoints | None,
     queries: DataFrame | None,
@@ -224,8 +232,8 @@ def read_layout(
     window: Window | None,
     events: Events | None = None,
     fields: QueryFields | None = None,
-) -> tuple[DataFrame, StreamLayout]:
-    """Return one stream of points and operations, and what its rows look like."""
+) -> tuple[Branches, StreamLayout]:
+    """Return streams of points and operations, and what their rows look like."""
     if points is None and queries is None:
         raise InputError("there is neither a stream of points nor one of queries")
     if shape not in ("points", "pairs"):
@@ -244,9 +252,6 @@ def read_layout(
     )
     chosen = None if example is None else select_points(example, point_columns, also)
     rows = stream if isinstance(points, OpenedPoints) else chosen
-    if rows is not None:
-        # A task's own number is another where a sink unites or coalesces results.
-        rows = rows.withColumn(INPUT_PARTITION, F.spark_partition_id())
     operations = (
         None if queries is None else select_operations(queries, query_columns, fields=known)
     )
@@ -287,7 +292,7 @@ def read_layout(
         answers=answers,
         answer_schema=answer_schema,
     )
-    return union_stream(rows, operations, known), layout
+    return Branches(points=rows, operations=operations), layout
 
 
 def _of_matches(kind: DataType, pairs: bool) -> DataType:
@@ -378,9 +383,7 @@ def _answer_schemas(
     )
 
 
-def union_stream(
-    points: DataFrame | None, operations: DataFrame | None, queries: QueryFields
-) -> DataFrame:
+def union_stream(branches: Branches, queries: QueryFields) -> DataFrame:
     """Return one stream of both; a row is a point, or an operation as a line of text.
 
     Only one stream has one order: Spark then says which operations and which points belong to a
@@ -388,6 +391,10 @@ def union_stream(
     counts them: it keeps their branch of the union apart, even where it is empty, so that a batch
     can read it without the points (:func:`~sparkswarm.spark.driver.operations.separate_rows`).
     """
+    points, operations = branches.points, branches.operations
+    if points is not None and INPUT_PARTITION not in points.columns:
+        # A task's own number is another where a sink unites or coalesces results.
+        points = points.withColumn(INPUT_PARTITION, F.spark_partition_id())
     if operations is None:
         if points is None:
             raise InputError("there is neither a stream of points nor one of queries")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from sparkswarm.observe.progress import Counts, HostUse, Loan, Progress
+from sparkswarm.observe.progress import Counts, HostUse, Loan, Progress, latency_counts
 from sparkswarm.policies import TaskWork
 from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.plan import Plan
@@ -98,6 +98,9 @@ def progress_of(
     for loan in (loan for output in outputs for loan in output.loans):
         loans[loan[:3]] += loan.points
     blocks = [block for some in after.blocks.values() for block in some]
+    latency: Counter[tuple[str]] = Counter()
+    for output in outputs:
+        latency.update(latency_counts(output.latency))
     return Progress(
         **sum((output.counts for output in outputs), Counts()).counts(),
         batch=epoch.batch,
@@ -110,6 +113,7 @@ def progress_of(
         loans=tuple(Loan(*key, points) for key, points in loans.most_common()),
         points_by_partition=dict(by_partition),
         quarantined=dict(rejected),
+        latency=dict(latency),
         stages=dict(stages),
         window_points=sum(block.points for block in blocks),
         window_bytes=window_bytes(after),

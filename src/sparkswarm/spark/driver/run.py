@@ -44,6 +44,7 @@ from sparkswarm.spark.driver.batch import (
     StageTimer,
     load_queries,
     run_batch,
+    run_operations,
 )
 from sparkswarm.spark.driver.cleaning import clean_after, clean_at_start
 from sparkswarm.spark.driver.kept_columns import check_kept_columns
@@ -55,11 +56,12 @@ from sparkswarm.spark.driver.outputs import (
     progress_of,
 )
 from sparkswarm.spark.driver.placement import HostPlacement
+from sparkswarm.spark.driver.realtime import RealTimeTasks
 from sparkswarm.spark.driver.rebalance import rebalance
 from sparkswarm.spark.driver.selection import select_operations
 from sparkswarm.spark.driver.task_times import FinishedTasks, StageTask
 from sparkswarm.spark.failures import cause_of
-from sparkswarm.spark.sinks import FileSink, Sink, Sinks
+from sparkswarm.spark.sinks import FileSink, NoopSink, Sink, Sinks
 from sparkswarm.spark.task_input import ResultFiles, TaskInput
 from sparkswarm.spark.task_output import OutputKind, TaskOutput
 from sparkswarm.store.blocks import MAX_TIME, MIN_TIME
@@ -105,6 +107,8 @@ class RunLoop:
         Why a batch failed, in one line; empty while none has.
     count_unread
         Returns how far the sources are behind, where they know it.
+    tasks
+        The tasks that match points in Real-time Mode; None where batches do.
     batch_lock, stop_requested
         The lock is held while a batch runs; under it, a stop is requested.
     """
@@ -116,6 +120,7 @@ class RunLoop:
         files: Files,
         layout: StreamLayout,
         history: History | None,
+        real_time: bool = False,
     ) -> None:
         self.spark, self.config, self.files, self.layout = spark, config, files, layout
         self.epochs = Epochs(files, config.replayable_batches)
@@ -127,6 +132,8 @@ class RunLoop:
                 # Stored state depends on it.
                 "state": str(layout.stateful.summary_schema) if layout.stateful else None,
                 "events": _event_facts(layout),
+                # Its two streams read other sources than the one of micro-batches.
+                "real_time": real_time or None,
                 ID_TYPE: layout.queries.id_type.simpleString()
                 if layout.queries.has_names
                 else None,
@@ -146,6 +153,7 @@ class RunLoop:
         self._new_decisions: list[Decision] = []
         self.observers: list[Observer] = []
         self.failure = ""
+        self.tasks: RealTimeTasks | None = None
         self.count_unread: Callable[[], int | None] = lambda: None
         self.batch_lock = threading.Lock()
         self.stop_requested = False
@@ -256,6 +264,11 @@ class RunLoop:
         if sinks is None:
             task_input = load_queries(rows, stages, self._context)
             timer.mark("operations")
+        elif self.tasks is not None:
+            task_input = run_operations(rows, stages, self._context, self.layout, timer)
+            for output in self.tasks.take_reports(number):
+                self.collector.add(output)
+            timer.mark("reports")
         else:
             given = stages, self._context, self.layout, sinks, timer
             task_input = run_batch(rows, *given, direct=direct)
@@ -265,6 +278,8 @@ class RunLoop:
         self._publish_results(task_input, outputs, sinks)
         self._context.wait_until_durable()
         manifest = self._commit(task_input, outputs, previous)
+        if self.tasks is not None:
+            self._point_tasks(changed=task_input.operations > 0)
         timer.mark("commit")
         if sinks is not None:
             self._rebalance(stages.with_input(task_input), timer)
@@ -277,7 +292,29 @@ class RunLoop:
         )
         self._borrowed = tuple({(loan.partition, loan.borrower) for loan in progress.loans})
         progress = replace(progress, lag_s=self._lag(), unread_rows=self.count_unread())
+        if self.tasks is not None:
+            # Its points are those of the time since the batch before.
+            progress = replace(progress, seconds=self.tasks.seconds())
         self._finish(progress, quarantine)
+
+    def follow(self, tasks: RealTimeTasks) -> TaskInput:
+        """Let tasks in Real-time Mode match points; return what they are given at their start."""
+        commit = self.epochs.last_commit()
+        if commit is None:
+            raise StoreError(f"{self.files.root} has no commit; the run was not opened")
+        self._resume(commit.plan)
+        self._last, self.tasks = commit, tasks
+        self._point_tasks(changed=False)
+        # They find plan and manifest by the pointer.
+        plan = replace(commit.plan, partitions=())
+        epoch = Epoch(batch=commit.batch, clock=0, plan=plan, manifest=Manifest(0, {}))
+        given = self._task_input(epoch, commit, Sinks(results=NoopSink()), direct=True)
+        return replace(given, max_event_time=MIN_TIME)
+
+    def _point_tasks(self, changed: bool) -> None:
+        if self.tasks is not None and self._last is not None:
+            weight = self._controller.match_weight if self._controller else 0.0
+            self.tasks.point_to(self._last, changed, weight)
 
     def next_epoch(self, number: int) -> tuple[Epoch, Commit]:
         """Return what fixes a batch, durable, and the commit before it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -21,7 +22,7 @@ from pyspark import Accumulator, TaskContext
 
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.compiled import BoolArray
-from sparkswarm.errors import PlanError
+from sparkswarm.errors import PlanError, StoreError
 from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.index.build import build_index
 from sparkswarm.index.match import match
@@ -39,10 +40,12 @@ from sparkswarm.store.cache import OpenDelta, QueryCache
 from sparkswarm.store.compaction import base_queries, delta_queries
 from sparkswarm.store.copies import take_fetched
 from sparkswarm.store.deltas import changed_after
+from sparkswarm.store.epochs import INITIAL
 from sparkswarm.store.files import FileRef, Files, batch_prefix
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
-from sparkswarm.store.manifest import BlockRef, ObjectsRef, SegmentRef, StateRef
+from sparkswarm.store.manifest import BlockRef, Manifest, ObjectsRef, SegmentRef, StateRef
 from sparkswarm.store.parts import PartBlocks
+from sparkswarm.store.pointer import Pointer, PointerReader
 from sparkswarm.store.prices import PriceRaster
 from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import Queries
@@ -333,6 +336,98 @@ def arrow_task(
     return task
 
 
+EndlessFunction = Callable[
+    ["ContextFollower", int, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]
+]
+"""The work of a task that does not end with a batch: contexts, Spark's batch number, rows."""
+
+
+def endless_task(function: EndlessFunction, task_input: bytes) -> ArrowTask:
+    """Return a task function of Real-time Mode as ``mapInArrow`` takes it.
+
+    ``task_input`` is packed; its plan and manifest don't count.
+    """
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spark = TaskContext.get()
+        number = spark.partitionId() if spark else 0
+        attempt = spark.taskAttemptId() if spark else 0
+        trigger = spark.getLocalProperty(BATCH_PROPERTY) if spark else None
+        follower = ContextFollower(task_input, number, attempt)
+        yield from function(follower, int(trigger or 0), batches)
+
+    return task
+
+
+class ContextFollower:
+    """The contexts of a task that does not end with a batch, each that of a later commit.
+
+    Attributes
+    ----------
+    input
+        What the driver gave at the start.
+    version
+        The last batch that changed queries, as the context has it.
+    task
+        Spark's number of the task in its stage.
+    """
+
+    def __init__(self, task_input: bytes, task: int, attempt: int) -> None:
+        if not _opened:
+            _warm_up()
+        self.input = unpacked_input(task_input, _records_of)
+        self.version = INITIAL
+        self.task, self._attempt = task, attempt
+        self._pointer = PointerReader(self.input.files)
+        root = self.input.files.root
+        self._last = _contexts.pop(root, (b"", None))[1]
+        self._current: BatchContext | None = None
+
+    def changed(self) -> BatchContext | None:
+        """Return the context of the last commit, or None where it is the one returned last."""
+        pointer = self._pointer.changed()
+        while pointer is not None:
+            try:
+                return self._open(pointer)
+            except StoreError:
+                # What the pointer names may be gone when it is a few commits old.
+                later = self._pointer.changed()
+                if later is None:
+                    self._pointer.forget()
+                    raise
+                pointer = later
+        if self._current is None:
+            raise StoreError(
+                f"{self.input.files.root} has no pointer to the last commit; the driver writes it "
+                "before it starts a stream in Real-time Mode, on a folder that all machines share"
+            )
+        return None
+
+    def _open(self, pointer: Pointer) -> BatchContext:
+        records = _records_of(self.input.files)
+        plan = records.read(Plan, pointer.plan)
+        manifest = records.read(Manifest, pointer.manifest)
+        records.retain({pointer.plan, pointer.manifest})
+        epoch = replace(self.input.epoch, batch=pointer.batch, plan=plan, manifest=manifest)
+        given = replace(
+            self.input,
+            epoch=epoch,
+            attempt=uuid.uuid4().hex[:8],
+            match_weight=pointer.match_weight,
+        )
+        opened = BatchContext(given, self._last)
+        # All that it names must be there now; later it may be gone.
+        for ref in chain.from_iterable(manifest.partitions.values()):
+            opened.segment(ref)
+        opened.deltas_over(partition.cells for partition in plan.partitions)
+        self._last = opened
+        _contexts[self.input.files.root] = b"", opened
+        self._current = opened.for_task(self.task, self._attempt, _ignore)
+        self.version = pointer.version
+        _freeze()
+        return self._current
+
+
 KEPT_RUNS = 4
 """Number of runs whose files a worker keeps open: those that had a task last."""
 
@@ -342,6 +437,9 @@ COLLECT_EVERY = 100
 _contexts: dict[str, tuple[bytes, BatchContext]] = {}
 _records: dict[str, RecordFiles] = {}
 _opened = 0
+
+BATCH_PROPERTY = "streaming.sql.batchId"
+"""Spark's local property with the number of the batch."""
 
 
 def _records_of(files: Files) -> RecordFiles:
