@@ -99,8 +99,8 @@ def summary(scene: Scene, swarm: Sequence[Progress], static: Sequence[Progress])
     ]
     if static:
         notes.append(
-            "static: the same rows with a plan that never changes (static_uniform). It runs second, "
-            "when Java has compiled its code: early batches of SWARM are slower for that alone."
+            "static: the same rows with a plan that never changes (static_uniform). It runs "
+            "second, when Java has compiled its code: that alone slows early batches of SWARM."
         )
     head = Text(f"\nMeasured on Spark: {size}", style="bold")
     return Group(head, table, Text(" ".join(notes), style="dim"))
