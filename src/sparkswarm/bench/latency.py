@@ -35,7 +35,7 @@ from sparkswarm.bench.kafka_points import KafkaPoints
 from sparkswarm.bench.memory_points import MemoryPoints
 from sparkswarm.compiled import FloatArray, LongArray
 from sparkswarm.config import SwarmConfig
-from sparkswarm.errors import ConfigError
+from sparkswarm.errors import ConfigError, WorkloadError
 from sparkswarm.spark.engine import Swarm
 from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.kafka_sink import KafkaSink
@@ -323,6 +323,14 @@ class ModeRun:
         found = self._wait(handle, first, int((wanted > 0).sum()))
         wrong = self._wrong(found, first, wanted)
         chosen = found[found["id"] - first >= round(rate * self._settings.warm_up)]
+        if not len(chosen):
+            expected = int((wanted > 0).sum())
+            late = len(found) < expected
+            raise WorkloadError(
+                f"{rate:,} points/s: {len(found)} of {expected} points with results had them in "
+                f"time, none of these after the warm-up; give "
+                + ("a lower rate" if late else "more --queries or --seconds")
+            )
         ms = (chosen["at"] - start - (chosen["id"] - first) / rate) * 1e3
         p50, p99 = np.percentile(ms, [50, 99]).tolist()
         return OneRun(p50_ms=p50, p99_ms=p99, results=len(chosen), checked=total, wrong=wrong)
