@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 
 import pytest
@@ -13,7 +12,6 @@ from typer.testing import CliRunner
 from sparkswarm.cli import app
 from sparkswarm.doctor import checks
 from sparkswarm.doctor.checks import Check
-from sparkswarm.spark.session import check_session
 
 
 def run(*words):
@@ -56,7 +54,10 @@ def test_without_java_the_exit_code_is_1_and_the_remedy_is_shown(tmp_path, monke
     result = run()
     assert result.exit_code == 1
     assert f"JAVA_HOME={tmp_path} does not work" in result.stderr
-    assert re.search("install Java 17 or newer.*, or correct JAVA_HOME", result.stderr)
+    wanted = (
+        "install Java 17 or newer, such as Debian's openjdk-17-jre-headless, or correct JAVA_HOME"
+    )
+    assert wanted in result.stderr
     assert "spark: not started" in result.stderr
 
 
@@ -102,6 +103,4 @@ def test_spark_runs_a_job_and_its_settings_are_looked_at(spark):
     found = {check.name: check for check in checks.spark_checks()}
     assert found["spark"].verdict == "fine"
     assert "1000 rows" in found["spark"].found
-    # Other tests of this process may have left a session with other settings.
-    expected = "warning" if check_session(spark) else "fine"
-    assert found["spark settings"].verdict == expected, found["spark settings"]
+    assert found["spark settings"].verdict == "fine", found["spark settings"]
