@@ -30,16 +30,6 @@ KILLED = -9
 POINTS, BATCH = 120, 40
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    started = Broker(tmp_path_factory.mktemp("broker"))
-    try:
-        started.start()
-        yield started
-    finally:
-        started.stop()
-
-
 class Fences:
     """Fences and points that were sent, and the matches that they must have."""
 

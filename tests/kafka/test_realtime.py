@@ -23,16 +23,6 @@ BOXES = {1: (0.0, 0.0, 6.0, 6.0), 2: (4.0, 4.0, 10.0, 10.0), 3: (20.0, 20.0, 21.
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    started = Broker(tmp_path_factory.mktemp("broker"))
-    try:
-        started.start()
-        yield started
-    finally:
-        started.stop()
-
-
-@pytest.fixture(scope="module")
 def spark():
     made = session(
         master="local[3]",

@@ -17,7 +17,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from sparkswarm.bench.local_cluster import DRIVER_HOST, LocalCluster
 from sparkswarm.bench.replay import (
     DEFAULT_POLICIES,
     GRID,
+    ROUND_BATCHES,
+    OnBatch,
     ReplaySeries,
     balance,
     compare,
@@ -46,12 +48,7 @@ from sparkswarm.workloads import CONTIGUOUS_US, Hotspot, cities_density
 WARM_UP_BATCHES = 3
 """Batches of a first run that is not reported, in which Java compiles its code."""
 
-ROUND_BATCHES = 3
-
 WARM_UP = "warm-up"
-
-OnBatch = Callable[[str, int], None]
-"""Called after every batch with the name of the run and the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
