@@ -10,10 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkswarm.errors import ProtocolError
-from sparkswarm.protocol.lending import LEAST_GAIN, MARGIN, SMALLEST_LOAN, Lent, agree, lend
+from sparkswarm.protocol.lending import (
+    LEAST_GAIN,
+    MARGIN,
+    MOST_FETCHING,
+    SMALLEST_LOAN,
+    Lent,
+    agree,
+    lend,
+)
 
 
-def reference(price, slot, owner, executors, host, slots=None, held=None):
+def reference(price, slot, owner, executors, host, slots=None, fetching=None):
     """The same dealing in plain Python: dictionaries and lists, group by group.
 
     Returns the executor of each point and the loans, or None where nothing is worth lending.
@@ -34,29 +42,35 @@ def reference(price, slot, owner, executors, host, slots=None, held=None):
         if owner[i] in lenders:
             groups[slot[i], owner[i]] = groups.get((slot[i], owner[i]), 0.0) + price[i]
     agreed, planned = [], list(load)
+
+    def needed(key, m):
+        """What fetching the group's queries to an executor costs; less than nothing near by."""
+        if host[m] == host[key[1]]:
+            return -1.0
+        return 0.0 if fetching is None else fetching[key[0]][host[m]]
+
     for lender in lenders:
         own = [key for key in groups if key[1] == lender]
         for key in sorted(own, key=lambda key: -groups[key]):
             rest = groups[key]
             while rest > 0 and planned[lender] - cap > small:
                 room = [
-                    m for m in range(executors) if m not in lenders and cap - planned[m] > small
+                    m
+                    for m in range(executors)
+                    if m not in lenders
+                    and cap - planned[m] > small
+                    and needed(key, m) <= MOST_FETCHING * groups[key]
                 ]
                 if not room:
                     break
-                to = min(
-                    room,
-                    key=lambda m: (
-                        host[m] != host[lender],
-                        held is None or not held[key[0]][host[m]],
-                        planned[m],
-                    ),
-                )
-                amount = min(rest, planned[lender] - cap, cap - planned[to])
-                agreed.append([key, to, amount, 0])
+                to = min(room, key=lambda m: (needed(key, m), planned[m]))
+                dearer = 1 + max(0.0, needed(key, to)) / groups[key]
+                amount = min(rest, planned[lender] - cap, (cap - planned[to]) / dearer)
+                agreed.append([key, to, amount, 0, dearer])
                 rest -= amount
                 planned[lender] -= amount
-                planned[to] = cap if amount == cap - planned[to] else planned[to] + amount
+                more = amount * dearer
+                planned[to] = planned[to] + more if more < cap - planned[to] else cap
     executor = [-1 if slot[i] < 0 else owner[i] for i in range(len(slot))]
     closed: set[int] = set()
     for i in routed:
@@ -64,11 +78,11 @@ def reference(price, slot, owner, executors, host, slots=None, held=None):
             continue
         mine = [k for k, loan in enumerate(agreed) if loan[0] == (slot[i], owner[i])]
         for k in [k for k in mine if k not in closed]:
-            _, to, amount, _ = agreed[k]
-            if amount > 0 and load[to] + price[i] <= cap:
+            _, to, amount, _, dearer = agreed[k]
+            if amount > 0 and load[to] + dearer * price[i] <= cap:
                 executor[i] = to
                 load[owner[i]] -= price[i]
-                load[to] += price[i]
+                load[to] += dearer * price[i]
                 agreed[k][2] -= price[i]
                 agreed[k][3] += 1
                 break
@@ -79,7 +93,7 @@ def reference(price, slot, owner, executors, host, slots=None, held=None):
                     agreed[open_ones[1]][2] += amount
     if before - max(load) < gain:
         return None
-    return executor, [(key[1], to, key[0], n) for key, to, _, n in agreed if n]
+    return executor, [(key[1], to, key[0], n) for key, to, _, n, _ in agreed if n]
 
 
 def rows(lent: Lent) -> list[tuple[int, int, int, int]]:
@@ -129,23 +143,63 @@ def test_as_in_plain_python(chunk):
         assert (lent.executor.tolist(), rows(lent)) == expected
 
 
-@given(chunks(), st.integers(0, 2**32 - 1))
-def test_hosts_that_have_the_queries_come_after_the_own_as_in_plain_python(chunk, seed):
+@st.composite
+def chunks_to_fetch(draw):
+    """A chunk, the number of slots, and what fetching each partition to each host costs."""
+    chunk = draw(chunks())
     slots = int(chunk[1].max(initial=0)) + 1
-    held = np.random.default_rng(seed).integers(0, 2, (slots, 3)).astype(np.uint8)
-    lent = lend(*chunk, slots, held)
-    parts = (*chunk, slots, held)
-    expected = reference(*(part.tolist() if hasattr(part, "tolist") else part for part in parts))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    dear = draw(st.sampled_from([0.1, 3.0, 30.0, 1e9]))
+    return (*chunk, slots, rng.choice([0.0, 0.3, 1.0], (slots, 3)) * dear)
+
+
+@given(chunks_to_fetch())
+def test_what_must_be_fetched_counts_as_in_plain_python(chunk):
+    lent = lend(*chunk)
+    expected = reference(*(part.tolist() if hasattr(part, "tolist") else part for part in chunk))
     if expected is None:
         assert rows(lent) == []
     else:
         assert (lent.executor.tolist(), rows(lent)) == expected
 
 
-def test_what_a_host_holds_must_be_known_for_every_slot():
+@given(chunks_to_fetch())
+def test_with_what_is_fetched_the_largest_load_is_not_above_that_without_lending(chunk):
+    price, slot, owner, executors, host, _, fetching = chunk
+    lent = lend(*chunk)
+    assert ((lent.executor >= 0) == (slot >= 0)).all()
+    before = loads(price, np.where(slot < 0, -1, owner), executors)
+    after = loads(price, lent.executor, executors)
+    for lender, borrower, of, _ in rows(lent):
+        cost = price[(slot == of) & (owner == lender)].sum()
+        part = price[(slot == of) & (owner == lender) & (lent.executor == borrower)].sum()
+        if host[borrower] != host[lender]:
+            assert fetching[of, host[borrower]] <= MOST_FETCHING * cost * (1 + 1e-12)
+            after[borrower] += fetching[of, host[borrower]] * part / cost
+    assert after.max() <= before.max() * (1 + 1e-12)
+    if rows(lent):
+        assert after.max() < before.max() - LEAST_GAIN * before.mean() * 0.99
+
+
+def test_what_costs_more_to_fetch_than_it_is_worth_stays_on_its_host():
+    """Executors 0 and 1 are on host 0; 2, with least load, on host 1."""
+    slot, host = np.int32([0] * 300 + [1] * 100), np.int32([0, 0, 1])
+    cheap, dear = (np.full((2, 2), cost) for cost in (3.0, 301.0))
+    assert {b for _, b, _, _ in rows(lend(np.ones(400), slot, slot, 3, host, 2, cheap))} == {1, 2}
+    assert {b for _, b, _, _ in rows(lend(np.ones(400), slot, slot, 3, host, 2, dear))} == {1}
+
+
+def test_a_host_that_has_the_queries_comes_before_one_with_less_load():
+    slot, host = np.int32([0] * 300 + [1] * 50), np.arange(3, dtype=np.int32)
+    fetching = np.array([[0.0, 0.0, 30.0], [0.0, 0.0, 0.0]])
+    assert next(b for _, b, _, _ in rows(lend(np.ones(350), slot, slot, 3, host, 2, fetching))) == 1
+    assert next(b for _, b, _, _ in rows(lend(np.ones(350), slot, slot, 3, host))) == 2
+
+
+def test_what_fetching_costs_must_be_known_for_every_slot():
     price, slot = np.ones(9), np.zeros(9, np.int32)
     with pytest.raises(ProtocolError, match="slot 0 and host 0 are not in"):
-        lend(price, slot, slot, 2, held=np.zeros((0, 1), np.uint8))
+        lend(price, slot, slot, 2, fetching=np.zeros((0, 1)))
 
 
 @given(chunks())
@@ -287,10 +341,10 @@ def test_no_points_and_nobody():
     assert lend(np.empty(0), empty, empty, 5).executor.shape == (0,)
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 100)), min_size=1, max_size=20))
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 10_000)), min_size=1, max_size=20))
 def test_load_that_divides_at_will_is_levelled_to_the_cap(groups):
     owner = np.array([m for m, _ in groups], dtype=np.int32)
-    cost = np.array([c for _, c in groups])
+    cost = np.array([c for _, c in groups]) / 100
     agreed = agree(owner, cost, 6)
     load = np.bincount(owner, cost, 6)
     after = load.copy()

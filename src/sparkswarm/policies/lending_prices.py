@@ -29,9 +29,13 @@ PRIOR = 2e-4
 """Weight of the common price in that of a block, as a share of all candidates."""
 
 
+FETCHING = 1e-8
+"""Seconds for each byte of queries that a host fetches: 100 MB/s."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LendingPrices:
-    """Prices of a point before it is matched: in any unit, only their ratios count.
+    """Prices of a point before it is matched, in seconds.
 
     Attributes
     ----------
@@ -41,11 +45,17 @@ class LendingPrices:
         Of each query that overlaps the point's cell.
     factors
         Factor of ``per_query`` in each block; None where nothing is known of blocks.
+    per_byte
+        Of queries that a host must fetch.
+    batch_points
+        Number of points of the last batch; 0 where it is not known.
     """
 
     per_point: float
     per_query: float
     factors: FloatArray | None = None
+    per_byte: float = FETCHING
+    batch_points: int = 0
 
     def by_block(self) -> FloatArray:
         """Return the price of a query in each block."""

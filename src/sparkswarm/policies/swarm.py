@@ -155,6 +155,7 @@ class SwarmController:
         self._started = clock()
         self._batches = 0
         self._points = self._longest_s = 0.0
+        self._batch_points = 0
         self._control: SwarmControl | None = None
         self._outbox: dict[int, list[Message]] = {}
         self._changes: list[PlanChange] = []
@@ -175,7 +176,8 @@ class SwarmController:
         """Prices of points for lending; None where nothing is lent."""
         if not self._config.lending:
             return None
-        return self._candidate_price.prices(self._learnt)
+        prices = self._candidate_price.prices(self._learnt)
+        return replace(prices, batch_points=self._batch_points)
 
     @property
     def soft_files(self) -> frozenset[str]:
@@ -279,7 +281,8 @@ class SwarmController:
         if candidates:
             seconds = sum(prices.per_check * w.checks + prices.per_match * w.matches for w in work)
             self._candidate_price.observe(seconds, candidates, found)
-        self._points += sum(one.points for one in work)
+        self._batch_points = sum(one.points for one in work)
+        self._points += self._batch_points
         self._longest_s += max((one.seconds for one in work), default=0.0)
 
     def end_batch(self, reports: Sequence[AgentReport]) -> tuple[Decision, ...]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparkswarm.compiled import BoolArray, ByteArray, FloatArray, IntArray, LongArray, compiled
+from sparkswarm.compiled import BoolArray, FloatArray, IntArray, LongArray, compiled
 from sparkswarm.errors import ProtocolError
 
 MARGIN = 0.01
@@ -25,8 +25,11 @@ SMALLEST_LOAN = 0.003
 """Fraction of the cap below which a surplus, or room, is not worth a loan of its own."""
 
 
-NOTHING_HELD: ByteArray = np.empty((0, 0), np.uint8)
-"""Where nobody knows which hosts have which queries."""
+MOST_FETCHING = 1.0
+"""Cost of fetching queries, as a share of the work that is lent, above which nothing is lent."""
+
+NO_FETCHING: FloatArray = np.empty((0, 0))
+"""Where all hosts have all queries, or it does not matter."""
 
 
 class Lent(NamedTuple):
@@ -56,14 +59,15 @@ def lend(
     executors: int,
     host: IntArray | None = None,
     slots: int | None = None,
-    held: ByteArray | None = None,
+    fetching: FloatArray | None = None,
 ) -> Lent:
     """Divide a chunk's points evenly: executors above the mean lend points to those below.
 
     Executors above the cap lend, highest first: of their (slot, owner) groups, costliest first,
     points go in the chunk's order to the executor with the least load until either is at the cap.
-    The largest load is never above what it was without lending. A chunk that is even already costs
-    one pass.
+    A borrower on a host without the queries bears the cost of fetching them too, in proportion to
+    what it borrows of the group. The largest load, with that, is never above what it was without
+    lending. A chunk that is even already costs one pass.
 
     Parameters
     ----------
@@ -79,9 +83,10 @@ def lend(
         Host of each executor, from 0. Borrowers on the lender's own host are preferred.
     slots
         Number of partitions in the plan; by default as many as the points need.
-    held
-        1 for each slot and host that has the queries of the partition, of shape (slots, hosts).
-        Borrowers there are preferred to those on other hosts.
+    fetching
+        Cost, in the unit of ``price``, of fetching the queries of each partition to each host, of
+        shape (slots, hosts); 0 where the host has them. Borrowers on other hosts than the lender's
+        are those where it is least, and at most ``MOST_FETCHING`` of the group's cost.
 
     Raises
     ------
@@ -104,13 +109,15 @@ def lend(
         host = one_host if host is None else np.ascontiguousarray(host, dtype=np.int32)
         if len(host) != executors:
             raise ProtocolError(f"{len(host)} hosts of {executors} executors")
-        if held is None:
-            held = NOTHING_HELD
-        elif held.shape[0] <= last_slot or held.shape[1] <= host.max():
-            raise ProtocolError(f"slot {last_slot} and host {host.max()} are not in {held.shape}")
+        if fetching is None:
+            fetching = NO_FETCHING
+        elif fetching.shape[0] <= last_slot or fetching.shape[1] <= host.max():
+            raise ProtocolError(
+                f"slot {last_slot} and host {host.max()} are not in {fetching.shape}"
+            )
         lent = executor.copy()
         before = float(load.max())
-        loans = _lend(price, slot, owner, load, lent, cap, host, last_slot + 1, held)
+        loans = _lend(price, slot, owner, load, lent, cap, host, last_slot + 1, fetching)
         if before - float(load.max()) >= gain:
             return Lent(lent, *loans)
     none = np.empty(0, dtype=np.int32)
@@ -140,8 +147,8 @@ def agree(
     lends = load > cap
     lenders = np.flatnonzero(lends[owner])
     own = owner[lenders].astype(np.int32)
-    _, group, borrower, amount = _agree(
-        load, lends, hosts, own, np.zeros_like(own), NOTHING_HELD, cost[lenders], cap
+    _, group, borrower, amount, _ = _agree(
+        load, lends, hosts, own, np.zeros_like(own), NO_FETCHING, cost[lenders], cap
     )
     return Agreed(lenders[group], borrower, amount)
 
@@ -181,7 +188,7 @@ def _lend(
     cap: float,
     host: IntArray,
     slots: int,
-    held: ByteArray,
+    fetching: FloatArray,
 ) -> tuple[IntArray, IntArray, IntArray, LongArray]:
     """Change ``executor`` and ``load`` by what is lent; return the loans.
 
@@ -190,8 +197,8 @@ def _lend(
     """
     lends = load > cap
     head, following, group_slot, group_owner, cost = _groups(price, slot, owner, lends, slots)
-    end, group, borrower, amount = _agree(
-        load, lends, host, group_owner, group_slot, held, cost, cap
+    end, group, borrower, amount, factor = _agree(
+        load, lends, host, group_owner, group_slot, fetching, cost, cap
     )
     lent = np.zeros(len(amount), dtype=np.int64)
     present = np.zeros(len(cost), dtype=np.int64)
@@ -208,10 +215,10 @@ def _lend(
         for loan in range(present[g], end[g]):
             to = borrower[loan]
             # No sum of whole points is the amount exactly, but the cap holds exactly.
-            if amount[loan] > 0 and load[to] + price[i] <= cap:
+            if amount[loan] > 0 and load[to] + factor[loan] * price[i] <= cap:
                 executor[i] = to
                 load[owner[i]] -= price[i]
-                load[to] += price[i]
+                load[to] += factor[loan] * price[i]
                 amount[loan] -= price[i]
                 lent[loan] += 1
                 break
@@ -260,13 +267,14 @@ def _agree(
     host: IntArray,
     group_owner: IntArray,
     group_slot: IntArray,
-    held: ByteArray,
+    fetching: FloatArray,
     cost: FloatArray,
     cap: float,
-) -> tuple[LongArray, LongArray, IntArray, FloatArray]:
+) -> tuple[LongArray, LongArray, IntArray, FloatArray, FloatArray]:
     """Agree on the loans as if load divided at will. Loans of one group follow each other.
 
-    Returns the end of each group's loans, and the group, borrower and amount of each loan.
+    Returns the end of each group's loans, and the group, borrower and amount of each loan, and by
+    which factor fetching makes it dearer for the borrower.
     """
     load = load.copy()
     rank = np.empty(len(load), dtype=np.int64)
@@ -277,47 +285,59 @@ def _agree(
     group = np.empty(16, dtype=np.int64)
     borrower = np.empty(16, dtype=np.int32)
     amount = np.empty(16, dtype=np.float64)
+    factor = np.empty(16, dtype=np.float64)
     end = np.zeros(len(cost), dtype=np.int64)
     loans = 0
     for g in ranked:
         lender = group_owner[g]
-        holders = held[group_slot[g]] if len(held) else held[:1].ravel()
+        to_hosts = fetching[group_slot[g]] if len(fetching) else fetching[:1].ravel()
         rest = cost[g]
         while rest > 0 and load[lender] - cap > SMALLEST_LOAN * cap:
-            to = _least_loaded(load, lends, host, host[lender], holders, cap)
+            to = _least_loaded(load, lends, host, host[lender], to_hosts, cost[g], cap)
             if to < 0:
                 break
+            dearer = 1.0
+            if len(to_hosts) and host[to] != host[lender]:
+                dearer += to_hosts[host[to]] / cost[g]
             if loans == len(amount):
                 group = np.append(group, np.empty_like(group))
                 borrower = np.append(borrower, np.empty_like(borrower))
                 amount = np.append(amount, np.empty_like(amount))
-            lent = min(rest, load[lender] - cap, cap - load[to])
-            group[loans], borrower[loans], amount[loans] = g, to, lent
+                factor = np.append(factor, np.empty_like(factor))
+            lent = min(rest, load[lender] - cap, (cap - load[to]) / dearer)
+            group[loans], borrower[loans], amount[loans], factor[loans] = g, to, lent, dearer
             loans += 1
             end[g] = loans
             rest -= lent
             load[lender] -= lent
-            load[to] = load[to] + lent if lent < cap - load[to] else cap
-    return end, group[:loans], borrower[:loans], amount[:loans]
+            load[to] = load[to] + lent * dearer if lent * dearer < cap - load[to] else cap
+    return end, group[:loans], borrower[:loans], amount[:loans], factor[:loans]
 
 
 @compiled
 def _least_loaded(
-    load: FloatArray, lends: BoolArray, host: IntArray, near: int, holders: ByteArray, cap: float
+    load: FloatArray,
+    lends: BoolArray,
+    host: IntArray,
+    near: int,
+    fetching: FloatArray,
+    cost: float,
+    cap: float,
 ) -> int:
     """Return the least loaded executor below the cap, or -1.
 
-    Those on the host ``near`` come first, then those on hosts with 1 in ``holders``.
+    Those on the host ``near`` come first, then those whose host needs the least of ``fetching``,
+    of queries of a group of this cost.
     """
-    found, best = -1, -1
+    found, least = -1, np.inf
     for m in range(len(load)):
         if lends[m] or cap - load[m] <= SMALLEST_LOAN * cap:
             continue
-        rank = 0
-        if host[m] == near:
-            rank = 2
-        elif len(holders) and holders[host[m]]:
-            rank = 1
-        if rank > best or (rank == best and load[m] < load[found]):
-            found, best = m, rank
+        needed = -1.0
+        if host[m] != near:
+            needed = fetching[host[m]] if len(fetching) else 0.0
+            if needed > MOST_FETCHING * cost:
+                continue
+        if needed < least or (needed == least and load[m] < load[found]):
+            found, least = m, needed
     return found

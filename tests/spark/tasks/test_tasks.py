@@ -486,6 +486,41 @@ def test_what_is_lent_is_matched_once_and_told(tmp_path: Path) -> None:
     assert list(again) == list(tasks.route(points_table(*points))), "a retry lends the same"
 
 
+def test_between_hosts_points_are_lent_where_fetching_the_queries_costs_less(tmp_path):
+    """Executors 0 and 1 are on one host, 2 and 3 on another; all points are 0's."""
+    tasks = Tasks(tmp_path, executors=4)
+    tasks.input = replace(tasks.input, hosts=(0, 0, 1, 1))
+    tasks.load(*random_queries(80, 5))
+    corner = next(p.cells for p in tasks.plan.partitions if p.owners == (0,))
+    chance = random.Random(6)
+    points = points_table(
+        *(
+            (
+                i,
+                chance.uniform(corner.col_start, corner.col_stop),
+                chance.uniform(corner.row_start, corner.row_stop),
+            )
+            for i in range(2000)
+        )
+    )
+
+    def borrowers(per_byte: float, **more) -> set[int]:
+        tasks.outputs.clear()
+        prices = LendingPrices(per_point=1.0, per_query=0.1, per_byte=per_byte, **more)
+        tasks.input = replace(tasks.input, lending=prices)
+        list(tasks.route(points))
+        (route,) = [o for o in tasks.outputs if o.stage == TaskStage.ROUTE]
+        return {loan.borrower for loan in route.loans}
+
+    assert borrowers(0.0) == {1, 2, 3}
+    assert borrowers(10.0) == {1}
+    # Once for all points of the batch, of which there are so many more.
+    assert borrowers(10.0, batch_points=2_000_000) == {1, 2, 3}
+    partition = next(p.id for p in tasks.plan.partitions if p.owners == (0,))
+    tasks.input = replace(tasks.input, borrowed=((partition, 2),))
+    assert borrowers(10.0) == {1, 2, 3}, "what it fetched for its last loan is there"
+
+
 def test_a_borrower_that_dies_half_way_is_replaced_by_one_that_gives_the_same(
     tmp_path: Path, monkeypatch
 ) -> None:

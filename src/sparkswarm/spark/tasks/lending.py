@@ -1,23 +1,29 @@
 """Lending in the route task: points are priced by their cells, and what is above the mean is lent.
 
 Runs in the route tasks, for each chunk of points. How the work of a chunk is divided is in
-``protocol/lending.py``; here are the prices. A task that runs again lends the same points.
+``protocol/lending.py``; here are the prices: of points, and of fetching queries to another host. A
+task that runs again lends the same points.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sparkswarm.compiled import ByteArray, FloatArray, IntArray, LongArray, compiled
+from sparkswarm.compiled import FloatArray, IntArray, LongArray, compiled
 from sparkswarm.observe.progress import Loan
 from sparkswarm.policies import BlockSums, LendingPrices
 from sparkswarm.protocol.lending import lend
 
 if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
+
+
+BYTES_TO_FETCH = "bytes_to_fetch"
+"""What is computed once for all tasks of a batch on a worker."""
 
 
 class Lender:
@@ -28,7 +34,12 @@ class Lender:
         self._raster = ctx.price_raster
         hosts = ctx.input.hosts
         self._hosts = np.array(hosts, np.int32) if hosts else None
-        self._held = _held(ctx)
+        self._fetching: FloatArray | None = None
+        if hosts:
+            if BYTES_TO_FETCH not in ctx.computed:
+                ctx.computed[BYTES_TO_FETCH] = _bytes_to_fetch(ctx)
+            self._fetching = prices.per_byte * ctx.computed[BYTES_TO_FETCH]
+        self._batch_points = prices.batch_points
         self._loans: Counter[tuple[int, int, int]] = Counter()
         self._per_point = prices.per_point
         self._per_query = prices.by_block()
@@ -57,7 +68,11 @@ class Lender:
             segment = ctx.segment_numbers[routed.row, routed.column]
             order = np.argsort(segment, kind="stable")
         given = price[order], slots[order], owner[order]
-        lent = lend(*given, executors, self._hosts, partitions, self._held)
+        fetching = self._fetching
+        if fetching is not None and self._batch_points:
+            # Queries are fetched once for all chunks of the batch.
+            fetching = fetching * min(1.0, len(x) / self._batch_points)
+        lent = lend(*given, executors, self._hosts, partitions, fetching)
         loans = zip(lent.lender, lent.borrower, lent.slot, lent.points, strict=True)
         for lender, borrower, slot, points in loans:
             partition = ctx.plan.partitions[slot].id
@@ -77,18 +92,35 @@ class Lender:
         return BlockSums.of(self._candidates)
 
 
-def _held(ctx: BatchContext) -> ByteArray | None:
-    """Return which hosts have which partitions, as far as loans of the last batch tell."""
-    hosts = ctx.input.hosts
-    if not hosts:
-        return None
-    held = np.zeros((len(ctx.plan.partitions), max(hosts) + 1), np.uint8)
-    for partition, borrower in ctx.input.borrowed:
-        if partition < len(ctx.slot_of) and borrower < len(hosts):
-            slot = ctx.slot_of[partition]
-            if slot >= 0:
-                held[slot, hosts[borrower]] = 1
-    return held
+def _bytes_to_fetch(ctx: BatchContext) -> FloatArray:
+    """Return how many bytes each host lacks of the queries of each partition.
+
+    A host has the bases of its executors' partitions, and those of partitions that its executors
+    borrowed in the last batch. Of deltas it has its own parts; those of another host are about as
+    large.
+    """
+    hosts, partitions, manifest = ctx.input.hosts, ctx.plan.partitions, ctx.epoch.manifest
+    stored = [[s.base for s in manifest.partitions[p.id] if s.base] for p in partitions]
+    number = {base: i for i, base in enumerate(dict.fromkeys(chain.from_iterable(stored)))}
+    size = np.array([base.size for base in number], dtype=np.float64)
+    base = np.array([number[one] for some in stored for one in some], dtype=np.int64)
+    slot = np.repeat(np.arange(len(partitions)), list(map(len, stored)))
+    users = [(ctx.slot_of[p.id], m) for p in partitions for m in p.owners]
+    borrowed = [
+        (ctx.slot_of[partition], borrower)
+        for partition, borrower in ctx.input.borrowed
+        if partition < len(ctx.slot_of) and ctx.slot_of[partition] >= 0 and borrower < len(hosts)
+    ]
+    uses = np.zeros((len(partitions), max(hosts) + 1), dtype=bool)
+    for user_slot, m in users + borrowed:
+        uses[user_slot, hosts[m]] = True
+    has = np.zeros((len(number), max(hosts) + 1), dtype=bool)
+    np.logical_or.at(has, base, uses[slot])
+    changed = {d.batch: sum(f.size for f in d.parts.files) for d in manifest.deltas if d.parts}
+    new, every = changed.get(ctx.epoch.batch, 0), sum(changed.values())
+    lacking = np.where(uses, new, every) / len(set(hosts))
+    np.add.at(lacking, slot, size[base, None] * ~has[base])
+    return lacking
 
 
 @compiled
