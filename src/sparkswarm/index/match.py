@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparkswarm.compiled import ByteArray, FloatArray, IntArray, LongArray, compiled
+from sparkswarm.compiled import (
+    ByteArray,
+    FloatArray,
+    IntArray,
+    LongArray,
+    compiled,
+    prefetch,
+)
 from sparkswarm.errors import GeometryError
 from sparkswarm.index.layout import (
     COLUMNS,
@@ -40,6 +47,10 @@ _SORT_FROM = 256
 """Fewer points than this are not sorted."""
 _RUNS = 1 << 13
 """Number of runs of buckets by which points are sorted; no more than points."""
+_TOGETHER = 64
+"""Points whose buckets and rectangles are asked for before the first of them is compared."""
+_ASKED = 16
+"""Rectangles of a bucket that are asked for; the sections of larger ones are read in order."""
 
 
 class Matches(NamedTuple):
@@ -330,20 +341,39 @@ def _match(
     that takes longer than the matching.
     """
     origin_x, origin_y = origin[0], origin[1]
+    edges = boxes.ravel()
+    begins = np.empty(_TOGETHER * len(levels), np.int32)
+    ends = np.empty(_TOGETHER * len(levels), np.int32)
     n = 0
     for i in range(len(rows)):
+        if i % _TOGETHER == 0:
+            # Memory answers many questions in the time of one, so all are asked at first.
+            asked = 0
+            for row_number in rows[i : i + _TOGETHER]:
+                px, py = x[row_number], y[row_number]
+                for level in range(len(levels)):
+                    k = np.uint64(level)
+                    columns = int(levels[k, COLUMNS])
+                    column = place_of(px, origin_x, levels[k, SCALE_X], columns)
+                    row = place_of(py, origin_y, levels[k, SCALE_Y], int(levels[k, ROWS]))
+                    first, shift = int(levels[k, FIRST]), int(levels[k, SHIFT])
+                    b = np.uint64(bucket_of_cell(column, row, columns, first, shift))
+                    begins[np.uint64(asked)] = starts[b]
+                    ends[np.uint64(asked)] = starts[b + np.uint64(1)]
+                    prefetch(entries, np.uint64(starts[b]))
+                    asked += 1
+            for a in range(asked):
+                begin, end = begins[np.uint64(a)], ends[np.uint64(a)]
+                for j in range(begin, min(end, begin + _ASKED)):
+                    prefetch(edges, np.uint64(4) * np.uint64(entries[np.uint64(j)]))
+            asked = 0
         px, py = x[rows[i]], y[rows[i]]
         first = n
         looked = 0
         for level in range(len(levels)):
-            k = np.uint64(level)
-            columns = int(levels[k, COLUMNS])
-            column = place_of(px, origin_x, levels[k, SCALE_X], columns)
-            row = place_of(py, origin_y, levels[k, SCALE_Y], int(levels[k, ROWS]))
-            shift = int(levels[k, SHIFT])
-            b = np.uint64(bucket_of_cell(column, row, columns, int(levels[k, FIRST]), shift))
-            begin, end = int(starts[b]), int(starts[b + np.uint64(1)])
-            if end - begin >= SECTIONED and shift == 0:
+            begin, end = int(begins[np.uint64(asked)]), int(ends[np.uint64(asked)])
+            asked += 1
+            if end - begin >= SECTIONED and levels[np.uint64(level), SHIFT] == 0:
                 n, more = _find_in_sections(px, py, entries, boxes, begin, out, n)
                 looked += more
                 begin += entries[begin + OTHER - 1]
