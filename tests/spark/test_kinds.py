@@ -86,10 +86,13 @@ class Run:
         return wanted
 
 
-def test_continuous_aggregates_while_partitions_move_split_merge_and_are_shared(spark, tmp_path):
+@pytest.mark.parametrize("shared_host", [True, False])
+def test_continuous_aggregates_while_partitions_move_split_merge_and_are_shared(
+    spark, tmp_path, shared_host
+):
     scene = Scene(1, ("aggregates",), batches=7)
     scene.write(tmp_path)
-    run = Run(spark, tmp_path, scene)
+    run = Run(spark, tmp_path, scene, shared_host=shared_host)
     wanted = run.check(run.through())
     assert len(wanted.summaries) > 50
     assert wanted.late > 5

@@ -4,7 +4,7 @@
     snapshot queries -> driver -> answer  -> answers' sink
     points           -> match -> sink                where all executors share one host
     points           -> route -> execute -> sink
-                                 execute -> state -> summaries' sink
+                        match or execute -> state -> summaries' sink
                         match or execute -> events -> events' sink
 
 Runs on the driver, once a batch; after a failure a batch runs again, with the same input, and gives
@@ -360,7 +360,7 @@ def match_points(
     """Match points in the tasks that read them; see that all of it is done."""
     wanted = OutputKind.RESULTS in stages.input.outputs
     matched = stages.match(rows, layout.output_fields(wanted))
-    if layout.events is not None:
+    if layout.has_packed:
         deliver_all(matched, stages, layout, sinks, timer, "match")
         return
     if stages.input.result_files is not None:

@@ -399,11 +399,11 @@ class RunLoop:
     def _matches_directly(self, sinks: Sinks | None) -> bool:
         """Return whether the tasks that read points match them, without a shuffle.
 
-        All executors must share one host, and nothing may need the points of a partition
+        All executors must share one host, and no window may need the points of a partition
         together. On several hosts the results are the same.
         """
         layout = self.layout
-        if sinks is None or layout.window is not None or layout.stateful is not None:
+        if sinks is None or layout.window is not None:
             return False
         return self.config.shared_host and self._placement.one_host
 

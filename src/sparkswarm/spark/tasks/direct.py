@@ -2,7 +2,8 @@
 
 Runs in a task for each partition of the batch's rows, where all executors share the memory of one
 host and nothing needs the points of a partition together. Statistics of the load are collected by
-partition all the same. A task that runs again gives the same results.
+partition all the same, and what points add to the state of queries goes to the homes of these. A
+task that runs again gives the same results.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sparkswarm.spark.tasks.events import fix_rows
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Matcher
 from sparkswarm.spark.tasks.points import coordinates, input_points, rejected_points, times_of
 from sparkswarm.spark.tasks.results import ResultOutput
+from sparkswarm.spark.tasks.state import route_partial_state
 from sparkswarm.spark.tasks.tally import TaskTally
 from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.queries import TIME
@@ -34,8 +36,21 @@ def match_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator
     for number, points in input_points(ctx, batches, CHUNK_ROWS):
         work = work or DirectWork(ctx, number)
         yield from work.match(points)
+    if ctx.input.output_schema.partial_state:
+        yield partial_state(ctx, work)
     if work is not None:
         ctx.collect(work.close())
+
+
+def partial_state(ctx: BatchContext, work: DirectWork | None) -> pa.RecordBatch:
+    """Return additions to the state of queries, packed for the executors that keep it.
+
+    Each of these has a package, if only an empty one: time passes also where no point came.
+    """
+    schema, everyone = ctx.input.output_schema, range(ctx.plan.executors)
+    if work is None:
+        return schema.packed_rows(route_partial_state(ctx, (), everyone), schema.result_types)
+    return work.partial_state(everyone)
 
 
 class DirectWork:
@@ -48,6 +63,7 @@ class DirectWork:
         self._matcher = Matcher(ctx)
         self._tally = TaskTally(ctx)
         self._results = ResultOutput(ctx, str(input_partition))
+        self._result_types = ctx.input.output_schema.result_types
         self._max_event_time = MIN_TIME
         self._busy_s = 0.0
 
@@ -65,6 +81,7 @@ class DirectWork:
             results = self._results.add(lot)
             self._busy_s += time.thread_time() - started
             if results is not None:
+                self._result_types = results.schema.types[: len(self._result_types)]
                 yield from self._results.slices(results)
             started = time.thread_time()
             if self._ctx.input.output_schema.fixes:
@@ -77,6 +94,14 @@ class DirectWork:
             if len(times):
                 self._max_event_time = max(self._max_event_time, int(times.max()))
 
+    def partial_state(self, executors: Iterable[int]) -> pa.RecordBatch:
+        """Return additions to the state of queries, packed; something for each of ``executors``."""
+        started = time.thread_time()
+        rows = route_partial_state(self._ctx, self._matcher.collected, executors)
+        result = self._ctx.input.output_schema.packed_rows(rows, self._result_types)
+        self._busy_s += time.thread_time() - started
+        return result
+
     def close(self) -> TaskOutput:
         """End the batch for this task; return what the driver must know."""
         started = time.thread_time()
@@ -85,11 +110,12 @@ class DirectWork:
         collected = tally.collected(f"t{self._number}")
         result_files = self._results.close()
         self._busy_s += time.thread_time() - started
+        matches = tally.matches + self._matcher.collected_pairs
         return TaskOutput(
             batch=self._ctx.epoch.batch,
             stage=TaskStage.MATCH,
             task=self._number,
-            counts=Counts(points=tally.points, matches=tally.matches, checks=tally.checks),
+            counts=Counts(points=tally.points, matches=matches, checks=tally.checks),
             rejected=self._quarantine.faults(),
             points=tally.points,
             pieces=tally.pieces,

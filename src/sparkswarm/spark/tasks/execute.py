@@ -124,7 +124,7 @@ class ExecutorWork:
     def partial_state(self) -> pa.RecordBatch:
         """Return additions to the state of queries, packed for the executors that keep it."""
         started = time.thread_time()
-        rows = route_partial_state(self._ctx, self._matcher.collected, self._executor)
+        rows = route_partial_state(self._ctx, self._matcher.collected, [self._executor])
         result = self._schema.packed_rows(rows, self._result_types)
         self._busy_s += time.thread_time() - started
         return result

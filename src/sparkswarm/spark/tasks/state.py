@@ -1,9 +1,10 @@
 """State: what a stateful application keeps for each query, advanced once a batch.
 
 Points may add to the state of a query on several executors, because the query may overlap several
-partitions. All additions go to the query's *home*, the partition with the cell of its lower left
-corner, whose first owner keeps the state (``route_partial_state``, in the execute task; then
-``state_task``, for each executor and batch). When partitions move, split or merge, state goes with
+partitions or come from several input partitions. All additions go to the query's *home*, the
+partition with the cell of its lower left corner, whose first owner keeps the state
+(``route_partial_state``, in the tasks that match points; then ``state_task``, for each executor and
+batch). When partitions move, split or merge, state goes with
 the homes. A task that runs again writes other files with the same content.
 """
 
@@ -37,14 +38,15 @@ MERGE_FILES = 8
 
 
 def route_partial_state(
-    ctx: BatchContext, collected: Sequence[pa.Table], executor: int
+    ctx: BatchContext, collected: Sequence[pa.Table], always: Iterable[int]
 ) -> Iterator[PackedRows]:
-    """Yield what an executor collected, for the executors that keep it.
+    """Yield what a task collected, for the executors that keep it.
 
-    The first package is for the executor itself, and empty: an executor knows its number from its
-    rows.
+    The first packages are empty, for the executors that must have one in ``always``: an executor
+    knows its number from its rows.
     """
-    yield RowKind.PARTIAL_STATE, executor, None
+    for executor in always:
+        yield RowKind.PARTIAL_STATE, executor, None
     if not collected:
         return
     _, stateful = _application(ctx)
