@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -52,6 +54,8 @@ GRID = (1000, 1000)
 SMALL_POINTS, SMALL_EXECUTORS, SMALL_BATCHES = 1000, 4, 24
 SMALL_OPERATIONS = 100
 MOVED_QUERIES = 100_000
+QUERIES_EACH = 2_000_000
+"""Queries of an executor where many are registered: a task of the bulk load has them in memory."""
 FEW_PARTITIONS, MANY_PARTITIONS = 8, 300
 WRITTEN_RESULTS, WRITTEN_SHARE = 40, 4
 """Results per point where writing is measured, with a fourth of the points and queries."""
@@ -351,9 +355,12 @@ class _Bench:
     def memory(self, queries: int) -> dict[str, float]:
         """Register many queries, match points against them, and measure the memory."""
         s = self._settings
-        inputs = self._write("many", 3, s.points, queries, changes=0)
+        inputs = self._write("many", WARM_UP + 1, s.points, queries, changes=0)
+        executors = max(s.cores, ceil(queries / QUERIES_EACH))
         with MemoryWatch() as watch:
-            handle = self.start(inputs, False)
+            began = time.monotonic()
+            handle = self.start(inputs, False, executors)
+            loaded = time.monotonic()
             handle.await_termination()
         commit = handle._run.epochs.last_commit()
         assert commit is not None
@@ -366,6 +373,8 @@ class _Bench:
             "bytes_per_query": stored / queries,
             "bytes_per_query_matched": (stored - by_id) / queries,
             "peak_gb": watch.peak / 2**30,
+            "load_s": loaded - began,
+            "batch_s": list(batch_seconds(handle.query).values())[-1],
             "matches": float(progress.matches),
         }
 

@@ -174,7 +174,9 @@ def _engine_notes(found: dict[str, Any]) -> Iterator[str]:
     if found["memory"]:
         yield (
             f"{found['memory']['queries']:,.0f} queries: {found['bytes_per_query']:.0f} bytes "
-            f"each, at most {found['memory']['peak_gb']:.1f} GB for all processes together."
+            f"each, at most {found['memory']['peak_gb']:.1f} GB for all processes together; "
+            f"registered in {found['memory']['load_s']:.0f} s, a batch takes "
+            f"{found['memory']['batch_s']:.2f} s."
         )
     if found["profile"]:
         steps = ", ".join(f"{name} {took:.2f} s" for name, took in found["profile"].items())
