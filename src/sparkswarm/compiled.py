@@ -32,15 +32,9 @@ def compiled(function: _Function) -> _Function:
     return cast(_Function, numba.njit(cache=True)(function))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def prefetch(typing: Any, array: Any, index: Any) -> Any:
-    """Ask the processor for an element of a flat array that is needed soon, and go on.
-
-    The element at the number ``index``, a ``np.uint64``; one beyond the end does no harm.
-    """
-
+def _prefetch(typing: Any, array: Any, index: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = make_array(signature.args[0])(context, builder, arguments[0]).data
+        data = cast(Any, make_array)(signature.args[0])(context, builder, arguments[0]).data
         address = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
@@ -50,6 +44,11 @@ def prefetch(typing: Any, array: Any, index: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, index), code
+
+
+prefetch = cast(Callable[[npt.NDArray[Any], np.uint64], None], intrinsic(_prefetch))
+"""In compiled code: ask the processor for an element of a flat array that is needed soon, and go
+on. Takes the array and the element's number; one beyond the end does no harm."""
 
 
 @compiled

@@ -71,7 +71,7 @@ class ControlCosts:
     worker_ms, worker_changed_ms
         Time of a new Python worker to open the context of its first batch, and of the next one.
     worker_bytes
-        Private memory that a worker needs for it.
+        Private memory that a worker needs for it, beside another one on its host.
     """
 
     batch_ms: float
@@ -110,6 +110,8 @@ def run_control(
             inputs.append(pickled)
         _, cleaning_ms = _milliseconds(driver.epochs.collect_garbage)
         on_step("a worker")
+        # This process is the other worker of the host.
+        _open(inputs[-2])
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             first_ms, changed_ms, private = pool.apply(open_contexts, (inputs[-2:], config))
     return ControlCosts(

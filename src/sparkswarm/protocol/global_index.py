@@ -54,9 +54,22 @@ class GlobalIndex:
 
     During a gradual update, cells lead to the old partition or to the new ones. Both are
     right, because an executor that gave a partition away passes on what still reaches it.
+
+    Parameters
+    ----------
+    plan
+        The partitions.
+    cells
+        What :func:`fill_slots` wrote for the plan, which the index may change; by default an array
+        of its own.
+
+    Attributes
+    ----------
+    written
+        Cells that were written since the index was made.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, cells: IntArray | None = None) -> None:
         plan.check_tiling()
         self.grid: Grid = plan.grid
         partitions = plan.partitions
@@ -64,7 +77,11 @@ class GlobalIndex:
         self._slot_of: dict[int, int] = {p.id: slot for slot, p in enumerate(partitions)}
         self._free: list[int] = []
         self._updating: set[int] = set()
-        self._cells: IntArray = np.empty((plan.grid.rows, plan.grid.columns), dtype=np.int32)
+        if cells is None:
+            cells = np.empty((plan.grid.rows, plan.grid.columns), dtype=np.int32)
+            fill_slots(plan, cells)
+        self._cells = cells
+        self.written = 0
         capacity = max(16, 2 * len(plan.partitions))
         self._ids: LongArray = np.full(capacity, -1, dtype=np.int64)
         self._rects: IntArray = np.zeros((capacity, 4), dtype=np.int32)
@@ -78,7 +95,6 @@ class GlobalIndex:
         for slot, partition in enumerate(partitions):
             if partition.is_shared:
                 self._set_tickets(slot, partition)
-        _fill(self._cells, self._rects[:count])
 
     @property
     def partitions(self) -> Mapping[int, Partition]:
@@ -175,6 +191,7 @@ class GlobalIndex:
         self._remove(retired)
         for partition in created:
             self._cells[partition.cells.slices] = self._add(partition)
+            self.written += partition.cells.area
 
     def apply_gradually(self, change: PlanChange) -> Iterator[None]:
         """Apply a change cell by cell, so that routing can go on in between.
@@ -275,6 +292,11 @@ class GlobalIndex:
             self._tickets = wider
         self._tickets[slot, : len(holders)] = holders
         self._ticket_count[slot] = len(holders)
+
+
+def fill_slots(plan: Plan, cells: IntArray) -> None:
+    """Write the slot of each cell, as a new index of the plan has it, to ``cells``, row by row."""
+    _fill(cells, np.array([p.cells for p in plan.partitions], dtype=np.int32))
 
 
 @compiled

@@ -51,6 +51,7 @@ from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import Queries
 from sparkswarm.store.records import RecordFiles
 from sparkswarm.store.segments import Base, Segment
+from sparkswarm.store.slots import mapped_slots
 
 TaskFunction = Callable[["BatchContext", Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """The work of a task: rows in, rows out."""
@@ -71,6 +72,16 @@ class shared_property(Generic[_Value]):  # noqa: N801 (reads as property does)
         if name not in context.computed:
             context.computed[name] = self._compute(context)
         return cast(_Value, context.computed[name])
+
+
+REWRITTEN = 0.5
+"""Share of the cells that may change before a worker takes the index of the plan anew: what it
+changes is not shared with the other processes of its host any more."""
+
+
+def open_index(plan: Plan) -> GlobalIndex:
+    """Return the index of a plan, its cells mapped with the other processes of the host."""
+    return GlobalIndex(plan, mapped_slots(plan))
 
 
 class BatchContext:
@@ -98,7 +109,7 @@ class BatchContext:
         self.grid = self.plan.grid
         same_run = previous is not None and previous.input.files == task_input.files
         self.index: GlobalIndex = (
-            previous._index_for(self.plan) if previous and same_run else GlobalIndex(self.plan)
+            previous._index_for(self.plan) if previous and same_run else open_index(self.plan)
         )
         self.queries = QueryCache(task_input.files)
         self.computed: dict[Hashable, Any] = {}
@@ -119,11 +130,13 @@ class BatchContext:
 
     def _index_for(self, plan: Plan) -> GlobalIndex:
         """Return the index for the next context, which takes it over from this one."""
+        if self.index.written > REWRITTEN * self.grid.cells.area:
+            return open_index(plan)
         try:
             # The copies in earlier tasks have ended: a worker runs one task at a time.
             self.index.follow(plan)
         except PlanError:
-            return GlobalIndex(plan)
+            return open_index(plan)
         return self.index
 
     def for_task(
