@@ -10,7 +10,7 @@ import pytest
 from sparkswarm.config import SwarmConfig
 from sparkswarm.observe.describe import describe
 from sparkswarm.policies import AgentReport, BlockSums, Collected, TaskWork
-from sparkswarm.policies.swarm import SwarmControl, SwarmController
+from sparkswarm.policies.swarm import SwarmControl, SwarmController, effective
 from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.messages import (
     CostReport,
@@ -258,3 +258,10 @@ def test_what_needs_files_or_queries_waits_for_tasks():
         it.end_batch(uneven(control, of_round=1))
         assert it.continue_batch() is None
         assert it.begin_batch().messages
+
+
+def test_the_settings_of_the_protocol_are_made_once():
+    """Agents ask for them between any two batches, and to check them all anew takes longer."""
+    config = SwarmConfig(executors=3)
+    assert effective(config) is effective(SwarmConfig(executors=3))
+    assert not effective(config).shared_cells

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
 from typing import ClassVar, cast
 
@@ -133,6 +134,7 @@ class SwarmPolicy:
         return SwarmAgent(context)
 
 
+@lru_cache(maxsize=16)
 def effective(config: SwarmConfig) -> SwarmConfig:
     """Return the settings of the protocol: what is lent need not be shared."""
     return replace(config, shared_cells=config.shared_cells and not config.lending)
