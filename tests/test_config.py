@@ -27,6 +27,7 @@ FRACTIONS = {
     "round_seconds": (0, None),
     "expired_query_seconds": (0, None),
     "max_future_seconds": (0, None),
+    "idle_seconds": (0, None),
     "max_query_share": (0.0, 1.0),
     "min_gain": (0.0, 1.0),
     "decay": (0.0, 1.0),

@@ -145,6 +145,14 @@ class SwarmConfig:
         "`inf` accepts all.",
         "seconds",
     )
+    idle_seconds: float = option(
+        0.0,
+        number(0.0),
+        "After this long without a point, event time follows the driver's clock, this far behind "
+        "it: windows close, queries expire, objects fall silent. Points that are delayed for "
+        "longer may then be late. 0 is never: time stands still without points.",
+        "seconds",
+    )
     max_query_share: float = option(
         1.0,
         number(0.0, 1.0),

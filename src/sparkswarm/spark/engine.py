@@ -36,6 +36,7 @@ from sparkswarm.spark.driver.layout import (
 )
 from sparkswarm.spark.driver.run import ID_TYPE, RunLoop, spark_path
 from sparkswarm.spark.driver.selection import query_fields, select_operations, select_points
+from sparkswarm.spark.driver.ticks import with_ticks
 from sparkswarm.spark.handle import Handle, RealTimeHandle
 from sparkswarm.spark.point_files import ParquetPoints
 from sparkswarm.spark.realtime import REAL_TIME_TRIGGER, check_folder, real_time_points
@@ -209,11 +210,19 @@ class Swarm:
             fields,
         )
         stream = union_stream(branches, layout.queries)
+        idle_seconds = self.config.idle_seconds
+        if idle_seconds and not layout.has_time:
+            raise ConfigError(
+                "idle_seconds needs the times of points; name their column with "
+                "PointColumns(time=...)"
+            )
         duration = trigger.get(REAL_TIME_TRIGGER) if trigger else None
         live = None
         if duration is not None:
-            others = {"summaries": summaries, "answers": answers, "positions": positions}
+            others: dict[str, object] = {"summaries": summaries, "answers": answers}
+            others |= {"positions": positions}
             others |= {"events": events, "nearest": nearest, "quarantine": quarantine}
+            others |= {"idle_seconds": idle_seconds or None}
             live = real_time_points(self.spark, branches, layout, sink, others, duration)
             sinks = Sinks(results=NoopSink())
         else:
@@ -249,6 +258,9 @@ class Swarm:
         def on_batch(batch: DataFrame, number: int) -> None:
             run.on_batch(batch, number, sinks, quarantine)
 
+        if idle_seconds and branches.points is not None:
+            ticking = replace(branches, points=with_ticks(branches.points))
+            stream = union_stream(ticking, layout.queries)
         writer = stream.writeStream.foreachBatch(on_batch).option(
             "checkpointLocation", spark_path(_folder(checkpoint, "spark"))
         )

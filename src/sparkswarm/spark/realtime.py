@@ -24,6 +24,7 @@ from sparkswarm.spark.columns import INPUT_PARTITION, QUERY_VERSION, TARGET
 from sparkswarm.spark.driver.layout import Branches, StreamLayout, union_stream
 from sparkswarm.spark.driver.packets import SETTINGS, load_packer, packets_of
 from sparkswarm.spark.driver.realtime import RealTimeTasks
+from sparkswarm.spark.driver.ticks import ticks
 from sparkswarm.spark.realtime_sinks import Foreach, KafkaTopic, RealTimeSink, real_time_sink
 from sparkswarm.spark.session import REAL_TIME, executor_hosts, temporary_settings
 from sparkswarm.spark.sinks import ConsoleSink, NoopSink, Sinks
@@ -115,12 +116,6 @@ def check_settings(spark: SparkSession) -> None:
         )
 
 
-def ticks(spark: SparkSession) -> DataFrame:
-    """Return a stream with a row each second, so that there are batches without operations."""
-    rate = spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1)
-    return rate.load().select(F.col("value").cast("int").alias(INPUT_PARTITION))
-
-
 @dataclass(frozen=True, kw_only=True)
 class TwoStreams:
     """The streams of a run; ``by_owner`` says whether each executor has a task of its own."""
@@ -164,9 +159,8 @@ class RealTimePoints:
 
     def _start_operations(self, run: RunLoop, checkpoint: str, name: str | None) -> StreamingQuery:
         """Start the stream of operations, which has a batch each second at least."""
-        stream = union_stream(
-            replace(self._branches, points=ticks(run.spark)), self._layout.queries
-        )
+        every_second = ticks(run.spark).select(F.col("value").cast("int").alias(INPUT_PARTITION))
+        stream = union_stream(replace(self._branches, points=every_second), self._layout.queries)
 
         def on_batch(batch: DataFrame, number: int) -> None:
             run.on_batch(batch, number, Sinks(results=NoopSink()), None)

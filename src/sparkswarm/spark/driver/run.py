@@ -69,7 +69,7 @@ from sparkswarm.store.epochs import INITIAL, Commit, Epoch, Epochs
 from sparkswarm.store.files import FileRef, Files, local_path
 from sparkswarm.store.kept import check_kept_bytes
 from sparkswarm.store.manifest import Manifest
-from sparkswarm.store.quarantine import SPARK_SCHEMA, folder_of
+from sparkswarm.store.quarantine import POINT, SPARK_SCHEMA, folder_of
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +134,8 @@ class RunLoop:
                 "events": _event_facts(layout),
                 # Its two streams read other sources than the one of micro-batches.
                 "real_time": real_time or None,
+                # So does a stream with ticks.
+                "idle_seconds > 0": bool(config.idle_seconds) or None,
                 ID_TYPE: layout.queries.id_type.simpleString()
                 if layout.queries.has_names
                 else None,
@@ -146,6 +148,7 @@ class RunLoop:
         self._committed_plan: Plan | None = None
         self._last: Commit | None = None
         self._clock: int | None = None
+        self._last_point = time.monotonic()
         self.collector = OutputCollector(spark.sparkContext)
         self._context = DriverContext()
         self.totals = Totals()
@@ -518,6 +521,7 @@ class RunLoop:
         """Make the batch durable."""
         epoch = task_input.epoch
         latest = max([previous.max_event_time, *(output.max_event_time for output in outputs)])
+        latest = self._after_idling(latest, outputs)
         manifest = manifest_after(task_input, outputs, latest)
         check_kept_bytes(manifest, self.config.max_kept_bytes, epoch.batch)
         self._last = self.epochs.commit(
@@ -531,9 +535,22 @@ class RunLoop:
         )
         return self._last.manifest
 
+    def _after_idling(self, latest: int, outputs: Sequence[TaskOutput]) -> int:
+        """Return the latest event time; after a time without points, it follows our clock.
+
+        The commit that this is for makes it durable, so a batch that runs again has the same.
+        """
+        idle, now = self.config.idle_seconds, time.monotonic()
+        if any(o.counts.points or any(kind == POINT for kind, _ in o.rejected) for o in outputs):
+            self._last_point = now
+        if not idle or latest == MIN_TIME or now - self._last_point < idle:
+            return latest
+        return max(latest, time.time_ns() // 1000 - round(idle * 1e6))
+
     def _decided(self, decisions: Sequence[Decision]) -> None:
-        for decision in decisions:
-            logger.info("%s", describe(decision))
+        if logger.isEnabledFor(logging.INFO):
+            for decision in decisions:
+                logger.info("%s", describe(decision))
         self.decisions.extend(decisions)
         self._new_decisions.extend(decisions)
 
