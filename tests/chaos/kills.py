@@ -45,8 +45,8 @@ KILLED = -signal.SIGKILL
 def workers(trial: Trial) -> None:
     """Kill a busy Python worker every two seconds, while the plan changes in every batch."""
     seconds = min(60.0, max(8.0, trial.left - 20.0))
-    # Batches of half a second at least, so that the world lasts as long.
-    world = make_world(901, batches=int(2 * seconds), points=400, operations=20, preload=60)
+    # Batches of a third of a second at least, so that the world lasts as long.
+    world = make_world(901, batches=int(3 * seconds), points=400, operations=20, preload=60)
     orders = orders_for(world, trial.folder, master="local[2,1000]", resize=(3, 4), slow=0.3)
     with driving(orders) as driver:
         driver.wait_for(lambda: driver.last_commit > "000000000001.json")
