@@ -148,9 +148,8 @@ class SwarmConfig:
     idle_seconds: float = option(
         0.0,
         number(0.0),
-        "After this long without a point, event time follows the driver's clock, this far behind "
-        "it: windows close, queries expire, objects fall silent. Points that are delayed for "
-        "longer may then be late. 0 is never: time stands still without points.",
+        "After this long without a point, event time follows the driver's clock, this far behind: "
+        "windows close, queries expire. Points delayed for longer may be late. 0 is never.",
         "seconds",
     )
     max_query_share: float = option(
