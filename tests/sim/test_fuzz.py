@@ -12,7 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from sparkswarm.config import SwarmConfig
+from sparkswarm.policies.swarm import effective
 from sparkswarm.sim.bugs import Bug
+from sparkswarm.sim.cluster import World, draw_scenario
 from sparkswarm.sim.fuzz import fuzz, play, play_all
 from sparkswarm.sim.fuzz_cli import fuzz as command
 
@@ -47,6 +50,21 @@ def test_the_first_seeds_are_right(seeds: int) -> None:
 def test_ten_thousand_seeds_are_right() -> None:
     summary = fuzz(range(10_000), jobs=os.cpu_count() or 1)
     assert [(o.seed, o.told) for o in summary.failing] == []
+
+
+def test_every_other_seed_has_the_settings_that_people_run() -> None:
+    for seed in (1, 2):
+        scenario = draw_scenario(seed, defaults=seed == 1)
+        world = World(seed, scenario)
+        world.play()
+        assert play(seed).trace_hash == world.journal.trace_hash
+        given = SwarmConfig(
+            bounds=scenario.config.bounds,
+            grid=scenario.config.grid,
+            executors=scenario.config.executors,
+            lending=scenario.config.lending,
+        )
+        assert (scenario.config == effective(given)) == (seed == 1)
 
 
 def test_every_bug_has_a_meaning_and_a_way_to_be_found() -> None:
