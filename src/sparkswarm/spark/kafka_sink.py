@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.errors import ConfigError, InputError, StoreError, missing_extra
+from sparkswarm.spark.driver.selection import column_of
 from sparkswarm.spark.sinks import BatchOfRun, current_run, is_written
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class KafkaSink:
                 f"there is no column {self.key} for the key of messages; there are "
                 f"{', '.join(results.columns)}"
             )
-        key = F.col(self.key).cast("string") if self.key else F.lit(None).cast("string")
+        key = (column_of(results, self.key) if self.key else F.lit(None)).cast("string")
         rows = results.select(key.alias("key"), F.to_json(F.struct("*")).alias("value"))
         # All tasks run before the transaction is open, side by side, and each once.
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)

@@ -8,8 +8,9 @@ to two others, and some to none. Runs on the driver, once a batch.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 DETERMINATE = "DETERMINATE"
 """Spark's word for rows that come in the same order at each attempt."""
@@ -20,4 +21,17 @@ def in_fixed_order(rows: DataFrame) -> DataFrame:
     level = rows._jdf.queryExecution().toRdd().outputDeterministicLevel()
     if level.toString() == DETERMINATE:
         return rows
-    return rows.sortWithinPartitions(F.xxhash64(*rows.columns))
+    hashed = [_to_hash(field.name, field.dataType) for field in rows.schema]
+    # A null adds nothing to a hash, in whichever column it is.
+    nulls = [F.col(field.name).isNull() for field in rows.schema if field.nullable]
+    return rows.sortWithinPartitions(F.xxhash64(*hashed, *nulls))
+
+
+def _to_hash(name: str, kind: DataType) -> Column:
+    """Return what stands for a column in the hash of a row.
+
+    Spark hashes no maps, and of arrays only what is in them, one element after the other.
+    """
+    if isinstance(kind, (ArrayType, MapType, StructType, VariantType)):
+        return F.to_json(F.struct(name), {"ignoreNullFields": "false"})
+    return F.col(name)
