@@ -148,7 +148,7 @@ class RunLoop:
         self._committed_plan: Plan | None = None
         self._last: Commit | None = None
         self._clock: int | None = None
-        self._last_point = time.monotonic()
+        self._last_point: float | None = None
         self.collector = OutputCollector(spark.sparkContext)
         self._context = DriverContext()
         self.totals = Totals()
@@ -541,7 +541,8 @@ class RunLoop:
         The commit that this is for makes it durable, so a batch that runs again has the same.
         """
         idle, now = self.config.idle_seconds, time.monotonic()
-        if any(o.counts.points or any(kind == POINT for kind, _ in o.rejected) for o in outputs):
+        came = any(o.counts.points or any(k == POINT for k, _ in o.rejected) for o in outputs)
+        if came or self._last_point is None:
             self._last_point = now
         if not idle or latest == MIN_TIME or now - self._last_point < idle:
             return latest
