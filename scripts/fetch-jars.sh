@@ -1,9 +1,9 @@
 #!/bin/sh
-# Fetches into build/ what some tests need: a Kafka broker and Spark's connector for it, or Spark's
-# connector for S3.
+# Fetches into build/ what some tests need: a Kafka broker and Spark's connector for it, Spark's
+# connector for S3, or the servers of HDFS.
 #
 # PySpark ships Ivy with a command line of its own, so neither Maven nor Kafka need be installed.
-# Usage: fetch-jars.sh PYTHON kafka|s3
+# Usage: fetch-jars.sh PYTHON kafka|s3|hdfs
 set -eu
 
 python=$1
@@ -44,6 +44,14 @@ fetch_s3() {
         fetch build/s3 software.amazon.awssdk sts 2.35.4
         fetch build/s3 software.amazon.s3.analyticsaccelerator analyticsaccelerator-s3 1.3.1
         touch build/s3/.complete
+    }
+}
+
+fetch_hdfs() {
+    [ -f build/hdfs/.complete ] || {
+        echo "Fetching the servers of HDFS into build/hdfs (56 MB)"
+        fetch build/hdfs org.apache.hadoop hadoop-client-minicluster 3.5.0 -notransitive
+        touch build/hdfs/.complete
     }
 }
 

@@ -23,6 +23,7 @@ EXTRAS = {
     "matplotlib": "plot",
     "confluent_kafka": "kafka",
     "deltalake": "delta",
+    "hdfs_native": "hdfs",
 }
 
 
@@ -84,3 +85,10 @@ for code in {tries}:
         f"run: pip install 'sparkswarm[{EXTRAS[package]}]'"
         for package in (*uses, "matplotlib")
     ]
+
+
+def test_without_a_client_of_hdfs_the_extra_is_named():
+    code = "from sparkswarm.store.files import Files; Files('hdfs://127.0.0.1:9/x').read('y')"
+    done = run(code, "hdfs_native")
+    assert done.returncode == 1
+    assert "install sparkswarm[hdfs] on the driver and on all workers" in done.stderr

@@ -6,8 +6,11 @@ import contextlib
 import os
 import signal
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+
+from sparkswarm.bench.local_cluster import LocalCluster
 
 from ..spark.driver_main import (
     AFTER_EPOCH,
@@ -20,7 +23,6 @@ from ..spark.driver_main import (
     IN_MIGRATION,
 )
 from ..spark.world import expected, make_world, matches_in
-from ..support.cluster import standalone_cluster
 from ..support.processes import command_of, descendants, state_of
 from .driving import Driver, driving, orders_for, until
 from .trial import Trial
@@ -83,9 +85,15 @@ def executors(trial: Trial) -> None:
     """Kill an executor of a standalone cluster, again and again; each must be replaced."""
     most = 5
     world = make_world(902, batches=60, points=300, operations=20, preload=60)
-    with standalone_cluster(trial.folder) as cluster:
+    with closing(LocalCluster(trial.folder, hosts=1, cores=2, memory="2g")) as cluster:
         orders = orders_for(
-            world, trial.folder, master=cluster.master, executors=4, slow=0.4, resize=(4, 3)
+            world,
+            trial.folder,
+            master=cluster.master,
+            executors=4,
+            slow=0.4,
+            resize=(4, 3),
+            spark={"spark.executor.cores": "1"},
         )
         with driving(orders) as driver:
             driver.wait_for(lambda: driver.last_commit > "000000000001.json")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from contextlib import closing
 from pathlib import Path
 
+from sparkswarm.bench.local_cluster import LocalCluster
+
 from ..spark.world import expected, make_world, matches_in
-from ..support.cluster import standalone_cluster
 from .driving import Driver, driving, orders_for
 from .trial import Trial
 
@@ -29,7 +31,7 @@ def speculation(trial: Trial) -> None:
     batches = max(4, min(20, round(trial.left / 6)))
     world = make_world(913, batches=batches, points=200, operations=30, preload=60)
     # A copy of a task runs on another host only.
-    with standalone_cluster(trial.folder, ("127.0.0.2", "127.0.0.3")) as cluster:
+    with closing(LocalCluster(trial.folder, hosts=2)) as cluster:
         events = trial.folder / "events"
         events.mkdir()
         logged = {
@@ -50,7 +52,7 @@ def speculation(trial: Trial) -> None:
         )
         with driving(orders) as driver:
             driver.wait_for(lambda: driver.following > 1)
-            deleted = _delete_shuffle_files(cluster.folder, driver)
+            deleted = _delete_shuffle_files(trial.folder, driver)
             trial.check(driver.wait() == 0, f"the driver ended: {driver.said()}")
     copies = sum(map(_started_copies, events.iterdir()))
     trial.tried = copies + deleted
@@ -72,7 +74,7 @@ def _delete_shuffle_files(folder: Path, driver: Driver) -> int:
     deleted = 0
     waiting = threading.Event()
     while driver.lives:
-        for file in folder.glob("worker-*/local/**/shuffle_*.data"):
+        for file in folder.glob("*/local/**/shuffle_*.data"):
             shuffle = file.name.split("_")[1]
             if shuffle not in seen:
                 seen.add(shuffle)

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
@@ -21,7 +22,7 @@ TAKEN_OVER = 15
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Two hosts with one core each."""
-    with LocalCluster(tmp_path_factory.mktemp("cluster"), hosts=2) as cluster:
+    with closing(LocalCluster(tmp_path_factory.mktemp("cluster"), hosts=2)) as cluster:
         yield cluster
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,17 @@ def test_a_copy_that_went_while_it_was_mapped_is_fetched_anew(tmp_path: Path) ->
     assert host.kept == set()
     assert buffer.to_pybytes() == host.content(ref.name)
     assert host.map(ref, 1) == SIZE
+
+
+def test_the_driver_keeps_its_copies_apart_and_without_a_limit(tmp_path: Path) -> None:
+    host = Host(tmp_path, files=1)
+    driver = replace(host.files, bounded=False)
+    refs = [host.write(0) for _ in range(3)]
+    before = FETCHED.total
+    for ref in refs:
+        driver.mmap(ref, 1)
+    assert FETCHED.total - before == 3 * SIZE
+    # A task that runs beside the driver has its own room.
+    assert host.map(refs[0], 1) == SIZE
+    assert pickle.loads(pickle.dumps(driver)) == host.files
+    assert pickle.loads(pickle.dumps(driver)).bounded

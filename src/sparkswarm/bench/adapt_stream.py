@@ -18,7 +18,7 @@ from sparkswarm.bench.inputs import count_matches, edges_of, write_numbered
 from sparkswarm.config import PolicyName
 from sparkswarm.errors import SparkswarmError, WorkloadError
 from sparkswarm.policies import POLICIES
-from sparkswarm.spark.engine import HISTORY_POINTS, HISTORY_QUERIES
+from sparkswarm.spark.driver.history import HISTORY_POINTS, HISTORY_QUERIES
 from sparkswarm.workloads import Density, Hotspot, Rectangles
 
 FILES_PER_BATCH = 2

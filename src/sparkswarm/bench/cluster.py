@@ -18,6 +18,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -116,8 +117,8 @@ class ClusterSeries:
 
     @property
     def fetched_per_batch(self) -> float:
-        """Mean bytes that all hosts fetched in a batch."""
-        return float(np.mean([batch.fetched_bytes for batch in self.series.measured]))
+        """Mean bytes that all hosts fetched in a batch, from the first on."""
+        return float(np.mean([batch.fetched_bytes for batch in self.series.batches]))
 
     @property
     def state_per_host(self) -> list[int]:
@@ -236,7 +237,7 @@ def run_cluster(
         os.environ[CACHE_VARIABLE] = str(folder / "driver-cache")
         try:
             (folder / "hosts").mkdir()
-            with LocalCluster(folder / "hosts", settings.hosts) as cluster:
+            with closing(LocalCluster(folder / "hosts", settings.hosts)) as cluster:
                 spark = cluster_session("sparkswarm bench cluster", cluster)
                 try:
                     return _run_all(spark, cluster, stream, settings, on_batch)

@@ -14,10 +14,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import TypeVar
 
 import pyspark
 
@@ -41,8 +40,16 @@ class ClusterError(SparkswarmError, RuntimeError):
     """A process of the cluster does not start."""
 
 
+_Answer = TypeVar("_Answer")
+
+
+def spark_class(name: str, *arguments: str) -> list[str]:
+    """Return the command that runs a class of PySpark's jars."""
+    return [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), name, *arguments]
+
+
 class Daemon:
-    """A process of Spark, in a session of its own, with its output in a file.
+    """A server, in a session of its own, with its output in a file.
 
     Attributes
     ----------
@@ -51,15 +58,14 @@ class Daemon:
     """
 
     def __init__(
-        self, folder: Path, name: str, arguments: Sequence[str], environment: Mapping[str, str]
+        self, folder: Path, name: str, command: Sequence[str], environment: Mapping[str, str]
     ) -> None:
         self.log = folder / f"{name}.log"
         # Tests and other benchmarks may run on the same machine: no variable of theirs counts.
         own = {key: value for key, value in os.environ.items() if not key.startswith("SPARK_")}
         with open(self.log, "wb") as file:
-            spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
             self._process = subprocess.Popen(
-                ["sh", "-c", _UNTIL_PARENT_ENDS, "sh", spark_class, *arguments],
+                ["sh", "-c", _UNTIL_PARENT_ENDS, "sh", *command],
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -74,20 +80,23 @@ class Daemon:
 
     def await_line(self, pattern: str) -> re.Match[str]:
         """Return the first match of a pattern in the output."""
+        return self.await_answer(lambda: re.search(pattern, self._said), repr(pattern))
+
+    def await_answer(self, ask: Callable[[], _Answer | None], what: str) -> _Answer:
+        """Return the first answer to a question that is asked again and again."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            said = self.log.read_text(errors="replace")
-            found = re.search(pattern, said)
-            if found:
-                return found
+            if (answer := ask()) is not None:
+                return answer
             if self.has_ended:
                 break
             time.sleep(0.1)
         self.close()
-        raise ClusterError(
-            f"a process of Spark's cluster did not start: {pattern!r} is not in {self.log}:\n"
-            f"{self.log.read_text(errors='replace')[-2000:]}"
-        )
+        raise ClusterError(f"no {what} from a server; {self.log}:\n{self._said[-2000:]}")
+
+    @property
+    def _said(self) -> str:
+        return self.log.read_text(errors="replace")
 
     @property
     def has_ended(self) -> bool:
@@ -136,9 +145,9 @@ class LocalCluster:
         self._environment = dict(environment or {})
         self.hosts = tuple(f"127.0.0.{2 + i}" for i in range(hosts))
         self._workers: dict[str, Daemon] = {}
-        arguments = [f"{_DEPLOY}.master.Master", "--host", DRIVER_HOST, "--port", "0"]
-        local = {"SPARK_LOCAL_IP": DRIVER_HOST}
-        self._master = Daemon(folder, "master", [*arguments, "--webui-port", "0"], local)
+        ports = ("--port", "0", "--webui-port", "0")
+        command = spark_class(f"{_DEPLOY}.master.Master", "--host", DRIVER_HOST, *ports)
+        self._master = Daemon(folder, "master", command, {"SPARK_LOCAL_IP": DRIVER_HOST})
         try:
             self.master = self._master.await_line(r"Starting Spark master at (spark://\S+)")[1]
             self._master.await_line("New state: ALIVE")
@@ -166,11 +175,11 @@ class LocalCluster:
         self._workers[host] = Daemon(
             own,
             "worker",
-            [
+            spark_class(
                 *(f"{_DEPLOY}.worker.Worker", "--host", host, "--port", "0", "--webui-port", "0"),
                 *("--cores", str(self._cores), "--memory", self._memory),
                 *("--work-dir", str(own / "work"), self.master),
-            ],
+            ),
             {
                 "SPARK_LOCAL_IP": host,
                 "SPARK_LOCAL_DIRS": str(own / "local"),
@@ -181,13 +190,10 @@ class LocalCluster:
 
     def await_death(self) -> str:
         """Wait until the worker of some host has ended; return the host."""
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            for host, worker in self._workers.items():
-                if worker.has_ended:
-                    return host
-            time.sleep(0.1)
-        raise ClusterError(f"no worker ended within {PATIENCE:.0f} s")
+        return self._master.await_answer(self._dead_host, "death of a worker")
+
+    def _dead_host(self) -> str | None:
+        return next((h for h, worker in self._workers.items() if worker.has_ended), None)
 
     def kill_host(self, host: str) -> None:
         """Kill a host's worker with its executors and their Python processes."""
@@ -198,14 +204,3 @@ class LocalCluster:
         for host in tuple(self._workers):
             self.kill_host(host)
         self._master.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkswarm.apps.application import Application
@@ -28,6 +27,7 @@ from sparkswarm.spark.driver.choices import (
     temporary_checkpoint,
 )
 from sparkswarm.spark.driver.hadoop_files import hadoop_creator
+from sparkswarm.spark.driver.history import history_of
 from sparkswarm.spark.driver.layout import (
     ResultShape,
     StreamLayout,
@@ -45,11 +45,7 @@ from sparkswarm.spark.sinks import NoopSink, Sink, Sinks, make_sink
 from sparkswarm.spark.stream_writer import MatchStream
 from sparkswarm.store.epochs import Epochs
 from sparkswarm.store.files import Files, check_scheme, local_path
-from sparkswarm.store.queries import EDGES, X, Y
 from sparkswarm.window.windows import WINDOWS, Window
-
-HISTORY_POINTS, HISTORY_QUERIES = 400_000, 200_000
-"""Sizes of the samples that the policy ``static_history`` looks at, as in the paper."""
 
 
 class Swarm:
@@ -169,7 +165,9 @@ class Swarm:
             A function of (rejected rows, batch id), called for batches that have any. They are
             also stored in the checkpoint's folder ``quarantine``.
         history
-            For the policy ``static_history``: static DataFrames of points and of queries.
+            For the policies ``static_history`` and ``swarm``: static DataFrames of points and of
+            queries, whose cost the first plan divides. Without it, ``swarm`` divides the space
+            evenly, on several hosts the preload.
         trigger
             What :meth:`pyspark.sql.streaming.DataStreamWriter.trigger` takes, such as
             ``{"processingTime": "1 second"}`` or ``{"availableNow": True}``. With
@@ -235,6 +233,7 @@ class Swarm:
             _folder(checkpoint, "swarm"),
             cache_bytes=self.config.cache_bytes,
             copied=self.config.copy_files,
+            bounded=False,
             creator=hadoop_creator(self.spark),
         )
         config = choose_settings(
@@ -309,17 +308,8 @@ class Swarm:
             return None
         points = replace(points, time=None, include=())
         queries = replace(queries, expires=None, order=None)
-        past = _sample(select_points(history[0], points).select(X, Y), HISTORY_POINTS)
         boxes = select_operations(history[1], queries, register_all=True)
-        known = _sample(boxes.select(*EDGES), HISTORY_QUERIES)
-        cells = config.make_grid().place_queries(*(known.column(edge).to_numpy() for edge in EDGES))
-        return History(past.column(X).to_numpy(), past.column(Y).to_numpy(), cells)
-
-
-def _sample(rows: DataFrame, size: int) -> pa.Table:
-    """Return about ``size`` rows of a table, wherever in it they are; all if it has fewer."""
-    total = rows.count()
-    return (rows if total <= size else rows.sample(fraction=size / total, seed=0)).toArrow()
+        return history_of(select_points(history[0], points), boxes, config.make_grid())
 
 
 def _check_trigger(trigger: Mapping[str, Any]) -> None:

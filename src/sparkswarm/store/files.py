@@ -131,12 +131,25 @@ def _open_remote(uri: str) -> tuple[fs.FileSystem, str]:
     if uri.startswith("dbfs:/") and os.path.isdir(_DBFS):
         return fs.LocalFileSystem(), f"{_DBFS}/{uri.removeprefix('dbfs:/').strip('/')}"
     try:
-        system, path = fs.FileSystem.from_uri(arrow_uri(uri))
+        system, path = _from_uri(uri)
     except (pa.ArrowException, OSError, ValueError) as error:
+        extra = "; or install sparkswarm[hdfs] on the driver and on all workers"
         raise StoreError(
             f"cannot open {uri}: {error}; use a local path or a URI that pyarrow.fs supports"
+            f"{extra if uri.startswith('hdfs:') else ''}"
         ) from error
     return system, path.rstrip("/")
+
+
+def _from_uri(uri: str) -> tuple[fs.FileSystem, str]:
+    if uri.startswith("hdfs:"):
+        # Without the extra, pyarrow may find libhdfs and a JVM.
+        with suppress(ModuleNotFoundError):
+            from sparkswarm.store.hdfs import open_hdfs
+
+            return open_hdfs(uri)
+    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(arrow_uri(uri))
+    return found
 
 
 @dataclass(frozen=True)
@@ -154,6 +167,9 @@ class Files:
         Largest size of the copies on a host; 0 is unlimited.
     copied
         Whether files of a local root are copied too, because it is a folder on the network.
+    bounded
+        Whether ``cache_bytes`` holds here. The driver, which reads the ids and the changes of all
+        queries, keeps its copies apart and without a limit.
     creator
         Creates a file with a URI and a content unless there is one, for stores whose filesystem in
         pyarrow cannot; without it a store is asked first. Stays in the driver.
@@ -163,6 +179,7 @@ class Files:
     cache: str | None = None
     cache_bytes: int = 0
     copied: bool = False
+    bounded: bool = field(default=True, compare=False)
     creator: Creator | None = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -177,7 +194,9 @@ class Files:
     def _copies(self) -> Copies | None:
         if self._remote is None and not self.copied:
             return None
-        return Copies(self.cache or cache_folder(), self.root, self.cache_bytes)
+        if self.bounded:
+            return Copies(self.cache or cache_folder(), self.root, self.cache_bytes)
+        return Copies(self.cache or cache_folder(), f"driver of {self.root}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("root", "cache", "cache_bytes", "copied")}

@@ -1,4 +1,4 @@
-"""With the checkpoint in an object store nothing is different, nor on several hosts."""
+"""With the checkpoint in a remote store nothing is different, nor on several hosts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def files_of(spark, checkpoint, tmp_path):
     return Files(checkpoint, cache=str(tmp_path / "cache"), creator=hadoop_creator(spark))
 
 
-def test_of_many_that_create_an_object_one_succeeds(spark, store, checkpoint, tmp_path):
+def test_of_many_that_create_a_file_one_succeeds(spark, checkpoint, tmp_path):
     files = files_of(spark, checkpoint, tmp_path)
     for number in range(10):
         name, won = f"commits/{number}.json", []
@@ -43,14 +43,14 @@ def test_of_many_that_create_an_object_one_succeeds(spark, store, checkpoint, tm
         assert files.read(name) == won[0]
 
 
-def test_an_object_that_is_there_is_not_replaced(spark, store, checkpoint, tmp_path):
+def test_a_file_that_is_there_is_not_replaced(spark, checkpoint, tmp_path):
     files = files_of(spark, checkpoint, tmp_path)
     assert files.create("run.json", b"first")
     assert not files.create("run.json", b"second")
     assert files.read("run.json") == b"first"
 
 
-def test_a_second_driver_fences_the_first(spark, store, checkpoint, tmp_path):
+def test_a_second_driver_fences_the_first(spark, checkpoint, tmp_path):
     first, second = (Epochs(files_of(spark, checkpoint, tmp_path), 10) for _ in range(2))
     first.check_run({"of": "both"})
     first.take_over()
