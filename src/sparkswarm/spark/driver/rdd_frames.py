@@ -12,6 +12,10 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 
+_ARGUMENTS = 9
+"""Arguments of Spark's class in all versions."""
+
+
 class _Classes(NamedTuple):
     """Spark's classes, looked up once: each part of a name is a call into the JVM."""
 
@@ -19,6 +23,7 @@ class _Classes(NamedTuple):
     pruning: Any
     unknown: Any
     logical_rdd: Any
+    more: tuple[Any, ...]
     dataset: Any
     none: Any
 
@@ -26,11 +31,15 @@ class _Classes(NamedTuple):
 @lru_cache(maxsize=1)
 def _classes_of(jvm: Any) -> _Classes:
     spark = jvm.org.apache.spark
+    name = "org.apache.spark.sql.execution.LogicalRDD"
+    (constructor,) = jvm.java.lang.Class.forName(name).getConstructors()
     return _Classes(
         python_utils=spark.api.python.PythonUtils,
         pruning=spark.rdd.PartitionPruningRDD,
         unknown=spark.sql.catalyst.plans.physical.UnknownPartitioning,
         logical_rdd=spark.sql.execution.LogicalRDD,
+        # Spark 4.3 has one argument more than 4.2.
+        more=(False,) * (constructor.getParameterCount() - _ARGUMENTS),
         dataset=spark.sql.classic.Dataset,
         none=getattr(jvm.scala, "None$").__getattr__("MODULE$"),
     )
@@ -41,7 +50,7 @@ def rdd_frame(spark: SparkSession, columns: Any, rdd: Any, partitioning: Any) ->
     found, session = _classes_of(spark._jvm), spark._jsparkSession
     nothing, none = found.python_utils.toSeq([]), found.none
     plan = found.logical_rdd(
-        columns, rdd, partitioning, nothing, False, none, session, none, none, False
+        columns, rdd, partitioning, nothing, False, none, session, none, none, *found.more
     )
     return DataFrame(found.dataset.ofRows(session, plan), spark)
 
