@@ -160,9 +160,25 @@ def test_in_a_tiling_points_go_to_owners_of_their_partition(policy: Policy) -> N
 
 
 @pytest.mark.parametrize("name", ["swarm", "static_uniform", "replicated", "hash_cell"])
-def test_all_but_one_start_with_the_even_division(name: str) -> None:
+def test_without_a_history_all_start_with_the_even_division(name: str) -> None:
     grid = grid_of(7, 9)
     assert make_policy(name).first_plan(grid, 5) == Plan.initial(grid, 5)
+
+
+def test_with_a_history_swarm_divides_points_and_checks_alike() -> None:
+    """12 points on the left, 4 on the right, each in 3 queries: 12/16 and 0, 4/16 and 1."""
+    grid = grid_of(4, 1)
+    history = history_of(grid, np.array([[6, 6, 2, 2]]), [CellRect(2, 0, 4, 1)] * 3)
+    first = make_policy("swarm").first_plan(grid, 2, history)
+    assert [p.cells for p in first.partitions] == [CellRect(0, 0, 2, 1), CellRect(2, 0, 4, 1)]
+    crowded = history_of(grid, np.array([[8, 8, 8, 72]]))
+    first = make_policy("swarm").first_plan(grid, 2, crowded)
+    assert [p.cells for p in first.partitions] == [CellRect(0, 0, 3, 1), CellRect(3, 0, 4, 1)]
+
+
+@pytest.mark.parametrize("name", ["static_uniform", "replicated", "hash_cell"])
+def test_other_policies_start_with_the_even_division_whatever_the_history(name: str) -> None:
+    grid = grid_of(7, 9)
     assert make_policy(name).first_plan(grid, 5, no_history(grid)) == Plan.initial(grid, 5)
 
 

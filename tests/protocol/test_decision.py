@@ -218,6 +218,23 @@ def test_a_receiver_of_several_is_reckoned_with_what_the_others_bring():
     assert after(costs, groups) == pytest.approx([4.0, 4.0, 4.0])
 
 
+def test_receivers_on_the_givers_host_come_first():
+    costs = [9.0, 0.0, 1.0, 2.0]
+    hosts = [0, 1, 1, 0]
+    [group] = pair(costs, max_pairs=3, max_receivers=3, hosts=hosts)
+    assert group.m_lows == (3, 1, 2)
+    [alone] = pair(costs, max_pairs=1, max_receivers=3, hosts=hosts)
+    assert alone.m_lows == (3,)
+
+
+@given(costs_of_executors, st.randoms())
+def test_hosts_change_who_gives_to_whom_and_not_what_comes_of_it(costs, random):
+    hosts = [random.randrange(3) for _ in costs]
+    groups = pair(costs, len(costs), len(costs), hosts=hosts)
+    mean = sum(costs) / len(costs)
+    assert after(costs, groups) == pytest.approx([mean] * len(costs), abs=1e-6)
+
+
 def test_givers_and_receivers_can_be_restricted():
     costs = [9.0, 8.0, 1.0, 0.0]
     [group] = pair(costs, 4, 1, givers=[1], receivers=[2])

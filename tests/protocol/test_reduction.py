@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -739,6 +739,17 @@ def test_a_share_of_a_cell_must_pay_for_its_queries_too() -> None:
     search = with_queries(161, one).search(SHARING, EIGHTH)
     assert search.changes == []
     assert refusals(search) == ["a share of a cell of p1 costs 20.12 once and wins 5 a round"]
+
+
+def test_a_move_to_another_host_must_pay_for_fetching_the_queries_too() -> None:
+    """100 queries: 12.5 to hand over, 25 more to fetch; the move wins 5 a round, for 4 rounds."""
+    crowded = with_queries(100, world_of([[5.0], [5.0]], elsewhere=[0.0]))
+    model = replace(EIGHTH, per_query_fetched=0.25)
+    for on_other_host in (False, True):
+        search = Search(M_HIGH, crowded.holdings, model, 1.0, FRESH, SHARING)
+        search.run([Receiver(1, 0.0, on_other_host)])
+        assert bool(search.changes) is not on_other_host
+    assert "once and wins 5 a round" in refusals(search)[0]
 
 
 def test_who_has_the_queries_already_gets_more_tickets_for_nothing() -> None:

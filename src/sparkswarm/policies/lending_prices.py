@@ -17,7 +17,7 @@ import numpy as np
 
 from sparkswarm.compiled import FloatArray, IntArray, compiled
 from sparkswarm.geometry import Grid
-from sparkswarm.protocol.cost import Prices
+from sparkswarm.protocol.cost import PER_BYTE_FETCHED, Prices
 
 SIDE = 64
 """Columns, and rows, of blocks that divide the grid."""
@@ -27,10 +27,6 @@ DECAY = 0.8
 
 PRIOR = 2e-4
 """Weight of the common price in that of a block, as a share of all candidates."""
-
-
-FETCHING = 1e-8
-"""Seconds for each byte of queries that a host fetches: 100 MB/s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,7 +50,7 @@ class LendingPrices:
     per_point: float
     per_query: float
     factors: FloatArray | None = None
-    per_byte: float = FETCHING
+    per_byte: float = PER_BYTE_FETCHED
     batch_points: int = 0
 
     def by_block(self) -> FloatArray:

@@ -175,6 +175,9 @@ class Controller(Protocol):
     def soft_files(self) -> frozenset[str]:
         """Names of the soft files that agents may still read."""
 
+    def use_hosts(self, hosts: Sequence[int]) -> None:
+        """Take note of the host of each executor; without any, all share one."""
+
     def begin_batch(self) -> Control:
         """Return what the agents of the batch must know. Called once a batch."""
 

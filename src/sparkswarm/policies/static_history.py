@@ -26,11 +26,12 @@ class StaticHistory(StaticPolicy):
     Attributes
     ----------
     model
-        Prices of a point and of each query that overlaps its cell.
+        Prices of a point and of each query that overlaps its cell. With None, all points together
+        cost as much as all queries in their cells.
     """
 
     name: ClassVar[str] = "static_history"
-    model: WorkModel = field(default_factory=WorkModel)
+    model: WorkModel | None = field(default_factory=WorkModel)
 
     def first_plan(self, grid: Grid, executors: int, history: History | None = None) -> Plan:
         """Cut the space in two, in proportion to the executors of either side, and again.
@@ -77,7 +78,7 @@ class _Costs(NamedTuple):
     model: WorkModel
 
     @classmethod
-    def of(cls, grid: Grid, history: History, model: WorkModel) -> _Costs:
+    def of(cls, grid: Grid, history: History, model: WorkModel | None) -> _Costs:
         """Count the points of every cell, and the queries that each is checked against."""
         columns, rows = grid.place_points(history.x, history.y)
         placed = columns >= 0
@@ -85,6 +86,8 @@ class _Costs(NamedTuple):
         counted = np.bincount(cell, minlength=grid.cells.area)
         points = counted.reshape(grid.rows, grid.columns)
         checks = points * _queries_per_cell(grid, history.queries)
+        if model is None:
+            model = WorkModel(per_point=1.0, per_check=float(points.sum() / max(1, checks.sum())))
         return cls(_sums(points), _sums(checks), model)
 
     def of_cells(self, cells: CellRect) -> float:

@@ -35,6 +35,7 @@ from sparkswarm.policies.policy import (
     TaskWork,
 )
 from sparkswarm.policies.routing import RouteByPlan
+from sparkswarm.policies.static_history import StaticHistory
 from sparkswarm.protocol.coordinator import Coordinator
 from sparkswarm.protocol.cost import Prices, make_cost_model
 from sparkswarm.protocol.global_index import GlobalIndex
@@ -90,6 +91,8 @@ class SwarmControl:
         What tasks collected of an executor's partitions.
     is_light
         Whether all executors have statistics, all are here, and no queries need to be read.
+    hosts
+        The host of each executor; empty where all share one.
     """
 
     prices: Prices
@@ -101,6 +104,7 @@ class SwarmControl:
     statistics: Mapping[int, SoftStatistics] = field(default_factory=dict)
     collected: Mapping[int, tuple[SoftStatistics, ...]] = field(default_factory=dict)
     is_light: bool = False
+    hosts: tuple[int, ...] = ()
 
     @property
     def due(self) -> bool:
@@ -112,14 +116,19 @@ class SwarmControl:
 
 @dataclass(frozen=True, slots=True)
 class SwarmPolicy:
-    """SWARM: an even division at first, and then what the Coordinator makes of it."""
+    """SWARM: a first division, and then what the Coordinator makes of it."""
 
     name: ClassVar[str] = "swarm"
     rebalances: ClassVar[bool] = True
 
     def first_plan(self, grid: Grid, executors: int, history: History | None = None) -> Plan:
-        """Return the even division, whatever the history."""
-        return Plan.initial(grid, executors)
+        """Return the even division; with a history, the one that divides its cost.
+
+        Half of the cost is the points, which say where state is if they are those of queries.
+        """
+        if history is None:
+            return Plan.initial(grid, executors)
+        return StaticHistory(None).first_plan(grid, executors, history)
 
     def router(self, index: GlobalIndex, executors: int) -> PointRouter:
         """Route by the plan."""
@@ -193,6 +202,10 @@ class SwarmController:
         """The plan of the next batch."""
         return self._coordinator.plan
 
+    def use_hosts(self, hosts: Sequence[int]) -> None:
+        """Take note of the host of each executor; without any, all share one."""
+        self._coordinator.hosts = hosts
+
     def resize(self, executors: int) -> tuple[Decision, ...]:
         """Change the number of executors from the next batch on."""
         self._outbox.clear()
@@ -239,6 +252,7 @@ class SwarmController:
             statistics=dict(self._statistics),
             collected=self._collected_by_owner(),
             is_light=self._is_light,
+            hosts=tuple(self._coordinator.hosts),
         )
         self._outbox, self._changes, self._handed_over = {}, [], {}
         return self._control
@@ -349,6 +363,7 @@ class SwarmAgent:
             self._unit = LoadBalancingUnit(executor, partitions, config, self._queries_of)
             self._unit.recount_queries()
             self._unit.use_prices(control.prices)
+            self._unit.use_hosts(control.hosts)
             self._add_collected()
             return
         # Where an estimate of the queries is enough, none is read.
@@ -356,6 +371,7 @@ class SwarmAgent:
         queries_of = self._queries_of if exact else None
         self._unit = LoadBalancingUnit(executor, self._previous_partitions(), config, queries_of)
         self._unit.use_prices(control.prices)
+        self._unit.use_hosts(control.hosts)
         self._unit.restore(statistics)
         for handed_over in control.handed_over.get(executor, ()):
             self._take_over(handed_over)

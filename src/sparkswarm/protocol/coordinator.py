@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
@@ -43,11 +43,12 @@ partition makes up to five pieces."""
 class Coordinator:
     """The GlobalIndex machine that also decides (paper, "Adaptive Load Balancing").
 
-    ``plan`` is the plan in force.
+    ``plan`` is the plan in force, ``hosts`` the host of each executor; without any, all share one.
     """
 
     def __init__(self, plan: Plan, config: SwarmConfig) -> None:
         self.plan = plan
+        self.hosts: Sequence[int] = ()
         self._config = config
         self._decider = make_decider(config)
         self._model = make_cost_model(config.cost_model)
@@ -259,6 +260,7 @@ class Coordinator:
             tolerance=self._decider.tolerance(len(self._reports), self._system_received),
             givers=givers,
             receivers=receivers,
+            hosts=self.hosts if len(self.hosts) == len(self._costs) else (),
         )
         messages: list[Message] = []
         for group in groups:

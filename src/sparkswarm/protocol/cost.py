@@ -21,6 +21,13 @@ from sparkswarm.protocol.statistics import CHECKS, PRE_SPAN_Q, SPAN_Q, Axis, N, 
 _Amount = TypeVar("_Amount", float, FloatArray)
 
 
+PER_BYTE_FETCHED = 1e-7
+"""Seconds for each byte of queries that a host fetches: 10 MB/s, as many small files come."""
+
+BYTES_OF_QUERY = 100
+"""Bytes of a stored query, about."""
+
+
 class Prices(NamedTuple):
     """Seconds of an executor's task for what it does: one cost, the time of the task.
 
@@ -104,8 +111,11 @@ class CostModel(Protocol):
     def cost(self, numerator: float, system_received: float) -> float:
         """Turn a numerator into a cost; ``system_received`` is R(S)."""
 
-    def moving(self, queries: float) -> float:
-        """Return the cost, paid once, of handing over a partition with that many queries."""
+    def moving(self, queries: float, to_other_host: bool = False) -> float:
+        """Return the cost, paid once, of handing over a partition with that many queries.
+
+        Another host must fetch them.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +160,7 @@ class PaperModel:
         """Apply equation 7."""
         return numerator / system_received if system_received > 0 else 0.0
 
-    def moving(self, queries: float) -> float:
+    def moving(self, queries: float, to_other_host: bool = False) -> float:
         """Return 0: the paper's unit of cost says nothing about moves."""
         return 0.0
 
@@ -163,12 +173,14 @@ class WorkModel:
 
     Half the work is half the cost, so equal costs are equal work, and the two sides of a split
     are a prefix sum and its complement, exactly. Handing over one query costs as much as
-    receiving ``points_per_query_moved`` points.
+    receiving ``points_per_query_moved`` points, and ``per_query_fetched`` more where another host
+    must fetch it.
     """
 
     per_point: float = Prices().per_point
     per_check: float = Prices().per_check
     points_per_query_moved: float = 0.05
+    per_query_fetched: float = BYTES_OF_QUERY * PER_BYTE_FETCHED
     learns_prices: ClassVar[bool] = True
     needs_exact_queries: ClassVar[bool] = False
     forgets_jumps: ClassVar[bool] = True
@@ -204,9 +216,10 @@ class WorkModel:
         """Return the numerator: work needs no scaling."""
         return numerator
 
-    def moving(self, queries: float) -> float:
+    def moving(self, queries: float, to_other_host: bool = False) -> float:
         """Return the price of moving queries."""
-        return self.points_per_query_moved * self.per_point * queries
+        price = self.points_per_query_moved * self.per_point
+        return (price + (self.per_query_fetched if to_other_host else 0.0)) * queries
 
 
 COST_MODELS: dict[CostModelName, Callable[[], CostModel]] = {

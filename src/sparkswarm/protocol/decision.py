@@ -258,6 +258,7 @@ def pair(
     tolerance: float = 0.0,
     givers: Sequence[int] | None = None,
     receivers: Sequence[int] | None = None,
+    hosts: Sequence[int] = (),
 ) -> list[Group]:
     """Choose givers and receivers.
 
@@ -275,6 +276,9 @@ def pair(
         Executors above the mean by no more than this fraction do not give.
     givers, receivers
         Who may give and who may receive; all by default.
+    hosts
+        The host of each executor. Where a giver has several receivers, those on its own host come
+        first; without hosts the least loaded do.
     """
     mean = sum(costs) / len(costs)
     everyone = range(len(costs))
@@ -293,7 +297,8 @@ def pair(
     for m_high in highs:
         surplus = costs[m_high] - mean
         gifts: dict[int, float] = {}
-        for m_low in list(room):
+        near = [m for m in room if hosts and hosts[m] == hosts[m_high]]
+        for m_low in dict.fromkeys([*near, *room]):
             if surplus <= least or max_pairs == 0 or len(gifts) == max_receivers:
                 break
             gifts[m_low] = min(surplus, room[m_low])

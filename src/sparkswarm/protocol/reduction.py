@@ -31,10 +31,11 @@ and the next only if that is a single cell."""
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """An executor that can take load, and its present cost."""
+    """An executor that can take load, its present cost, and whether it is on another host."""
 
     m_low: int
     c_low: float
+    on_other_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,8 @@ class Search:
     def _pays(self, option: _Option, receiver: Receiver, c_high: float) -> bool:
         """Return whether an option is worth its cost; if not, record why."""
         gain = c_high - max(c_high - option.relief, receiver.c_low + option.cost)
-        price = self._model.cost(self._model.moving(option.queries), self._system_received)
+        moving = self._model.moving(option.queries, receiver.on_other_host)
+        price = self._model.cost(moving, self._system_received)
         if gain <= 0 or gain < self._rules.min_gain * c_high:
             reason, numbers = Reason.GAIN_TOO_SMALL, {"gain": gain, "cost": c_high}
         elif price > gain * self._rules.payback_rounds:

@@ -8,7 +8,7 @@ are stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,6 +90,7 @@ class LoadBalancingUnit:
         self._incoming: dict[int, tuple[int, Statistics]] = {}
         self._pending: _Pending | None = None
         self._learner = PriceLearner(WORK_ONLY)
+        self._hosts: Sequence[int] = ()
 
     def state(self) -> dict[int, FloatArray]:
         """Return the statistics by partition id as plain arrays, for :meth:`restore`."""
@@ -113,6 +114,10 @@ class LoadBalancingUnit:
         busy time learns prices of its own.
         """
         self.model = self.model.with_prices(prices)
+
+    def use_hosts(self, hosts: Sequence[int]) -> None:
+        """Take note of the host of each executor; without any, all share one."""
+        self._hosts = hosts
 
     def recount_queries(self) -> None:
         """Recount the queries of all partitions, for a unit that starts without a state."""
@@ -245,7 +250,7 @@ class LoadBalancingUnit:
         )
         search.run(
             [
-                Receiver(m_low, c_low)
+                Receiver(m_low, c_low, self._is_on_other_host(m_low))
                 for m_low, c_low in zip(request.m_lows, request.c_lows, strict=True)
             ]
         )
@@ -266,6 +271,10 @@ class LoadBalancingUnit:
             return [proposal]
         self._pending = _Pending(proposal, {int(t.to) for t in takeovers})
         return list(takeovers)
+
+    def _is_on_other_host(self, executor: int) -> bool:
+        hosts = self._hosts
+        return max(executor, self.executor) < len(hosts) and hosts[executor] != hosts[self.executor]
 
     def _taken_over(self, message: TakenOver) -> list[Message]:
         """Propose to the Coordinator once every receiver has the statistics."""

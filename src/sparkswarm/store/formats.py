@@ -25,8 +25,11 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 _ALIGNMENT = 64
 
 
-def arrays_to_bytes(arrays: Arrays, version: int = 1) -> pa.Buffer:
-    """Return the content of a file with these arrays, of one or two dimensions each."""
+def arrays_to_bytes(arrays: Arrays, version: int = 1, compressed: bool = False) -> pa.Buffer:
+    """Return the content of a file with these arrays, of one or two dimensions each.
+
+    Compressed arrays take memory of their own when they are read; others are mapped.
+    """
     columns, fields = [], []
     for name, array in arrays.items():
         flat = pa.array(np.ascontiguousarray(array).reshape(-1))
@@ -37,7 +40,8 @@ def arrays_to_bytes(arrays: Arrays, version: int = 1) -> pa.Buffer:
     meta = {} if version == 1 else {"version": version}
     schema = pa.schema(fields, metadata={"meta": json.dumps(meta)})
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if compressed else None)
+    with pa.ipc.new_file(sink, schema, options=options) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
     return sink.getvalue()
 

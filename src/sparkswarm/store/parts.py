@@ -135,7 +135,7 @@ class SharedPart:
     dead
         As in :class:`~sparkswarm.store.deltas.Changes`.
     before, after
-        The cells of queries before and now, of shape (n, 4) each.
+        The cells of queries before and now, of shape (n, 4) each, in any order.
     """
 
     dead: LongArray
@@ -145,7 +145,7 @@ class SharedPart:
     def to_bytes(self) -> pa.Buffer:
         """Return the content of its file."""
         arrays = {"dead": self.dead, "before": self.before, "after": self.after}
-        return arrays_to_bytes(arrays)
+        return arrays_to_bytes(arrays, compressed=True)
 
     @classmethod
     def from_bytes(cls, content: pa.Buffer) -> SharedPart:
@@ -170,6 +170,11 @@ class ChangedIds:
         return cls(**arrays_from_bytes(content))
 
 
+def _in_order(cells: IntArray, kind: type[np.integer]) -> npt.NDArray[np.integer]:
+    """Return rectangles of cells row by row, which takes less room when compressed."""
+    return cells[np.lexsort(cells.T)].astype(kind)
+
+
 def write_parts(
     delta: Delta,
     part_of: bytes,
@@ -190,7 +195,7 @@ def write_parts(
     after = cell_array(queries.rectangles().cells(grid))
     small = max(grid.columns, grid.rows) < 2**16
     kind = np.uint16 if small else np.int32
-    shared = SharedPart(delta.dead, delta.before.astype(kind), after.astype(kind))
+    shared = SharedPart(delta.dead, _in_order(delta.before, kind), _in_order(after, kind))
     changed, every = ChangedIds(delta.ids, delta.batches), len(delta.ids)
     contents = [("shared", shared.to_bytes(), every), ("changed", changed.to_bytes(), every)]
     for number in range(int(part_of_block.max()) + 1):

@@ -66,7 +66,8 @@ class PriceRaster:
     def to_bytes(self) -> pa.Buffer:
         """Return the content of its file."""
         arrays = {"counts": self.counts, "factor": np.array([self.factor], np.int32)}
-        return arrays_to_bytes(arrays, VERSION)
+        # Every host reads it, and most cells are alike.
+        return arrays_to_bytes(arrays, VERSION, compressed=True)
 
     @classmethod
     def from_bytes(cls, content: pa.Buffer) -> PriceRaster:

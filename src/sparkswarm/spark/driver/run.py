@@ -47,6 +47,7 @@ from sparkswarm.spark.driver.batch import (
     run_operations,
 )
 from sparkswarm.spark.driver.cleaning import clean_after, clean_at_start
+from sparkswarm.spark.driver.history import history_of_preload
 from sparkswarm.spark.driver.kept_columns import check_kept_columns
 from sparkswarm.spark.driver.layout import StreamLayout
 from sparkswarm.spark.driver.outputs import (
@@ -61,6 +62,7 @@ from sparkswarm.spark.driver.rebalance import rebalance
 from sparkswarm.spark.driver.selection import select_operations
 from sparkswarm.spark.driver.task_times import FinishedTasks, StageTask
 from sparkswarm.spark.failures import cause_of
+from sparkswarm.spark.session import executor_hosts
 from sparkswarm.spark.sinks import FileSink, NoopSink, Sink, Sinks
 from sparkswarm.spark.task_input import ResultFiles, TaskInput
 from sparkswarm.spark.task_output import OutputKind, TaskOutput
@@ -214,6 +216,9 @@ class RunLoop:
             raise InputError("preload is a stream; give it as queries, or read it statically")
         else:
             operations = select_operations(preload, columns, True, self.layout.queries)
+            several = len(executor_hosts(self.spark)) > 1
+            if several and self._policy.rebalances and self._history is None:
+                self._history = history_of_preload(operations, self.config.make_grid())
             self.on_batch(operations, INITIAL, None, quarantine)
 
     def on_batch(
@@ -260,6 +265,8 @@ class RunLoop:
         task_input = self._task_input(epoch, previous, sinks, direct)
         if anchors is not None:
             task_input = replace(task_input, hosts=anchors.numbers, borrowed=self._borrowed)
+        if self._controller is not None:
+            self._controller.use_hosts(task_input.hosts)
         task_input = self._with_result_files(task_input, sinks)
         stages = Stages(task_input, self.collector, anchors)
         self.epochs.writer.delete(self.files.list(folder_of(number)))

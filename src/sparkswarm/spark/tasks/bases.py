@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
 
 
-BASE_QUERIES = 16_384
-"""Queries of a base at most where executors are on several hosts, some 2 MB: a host fetches no more
+BASE_QUERIES = 4096
+"""Queries of a base at most where executors are on several hosts, 0.4 MB: a host fetches no more
 than it needs when a part of a partition moves or is lent."""
 
 ROW = "row"
