@@ -127,8 +127,8 @@ class SwarmConfig:
     cache_bytes: int = option(
         20_000_000_000,
         whole(0),
-        "Size of each host's copies of a remote checkpoint's files; the driver's are apart. A batch "
-        "that needs more on one host fails. 0 is unlimited.",
+        "Size of each host's copies of a remote checkpoint's files; the driver's are apart. A "
+        "batch that needs more on one host fails. 0 is unlimited.",
         "bytes",
     )
     copy_files: bool = option(

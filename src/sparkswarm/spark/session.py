@@ -16,12 +16,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from sparkswarm.errors import ConfigError
 
 logger = logging.getLogger(__name__)
+
+OLDEST_SPARK = (4, 2)
+"""The oldest version of PySpark that has all that is needed."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +239,8 @@ def check_session(spark: SparkSession) -> list[Finding]:
     Raises
     ------
     ConfigError
-        If `spark` is a Spark Connect session; sparkswarm needs a classic one.
+        If `spark` is a Spark Connect session; sparkswarm needs a classic one. If PySpark is too
+        old.
     """
     findings = _findings(spark)
     _warn_once(spark, findings)
@@ -322,6 +327,7 @@ def _with(conf: SparkConf, options: Mapping[str, str]) -> SparkConf:
 def _findings(spark: SparkSession) -> list[Finding]:
     if not isinstance(getattr(spark, "_sc", None), SparkContext):
         raise _not_classic(type(spark).__module__)
+    check_version(pyspark.__version__)
     context = spark.sparkContext
     conf = context.getConf()
     findings = []
@@ -339,6 +345,17 @@ def _findings(spark: SparkSession) -> list[Finding]:
                 Finding(setting.name, found, setting.wanted, setting.why, setting.runtime)
             )
     return findings
+
+
+def check_version(version: str) -> None:
+    """Refuse a version of PySpark that lacks what sparkswarm needs; ConfigError."""
+    number = tuple(int(part) for part in version.split(".")[:2])
+    if number < OLDEST_SPARK:
+        raise ConfigError(
+            f"this is PySpark {version}, but sparkswarm needs "
+            f"{'.'.join(map(str, OLDEST_SPARK))} or newer: older ones have no "
+            "pyspark.sql.streaming.datasource, with which streams made in Python end"
+        )
 
 
 def _is_running_interpreter(command: str) -> bool:

@@ -12,14 +12,14 @@ from hdfs_native.fsspec import HdfsFileSystem
 from pyarrow import fs
 
 
-class _Hdfs(HdfsFileSystem):  # type: ignore[misc]
+class _Hdfs(HdfsFileSystem):  # type: ignore[misc, unused-ignore]
     """What pyarrow asks for beyond fsspec: when a file was written, and moves that replace."""
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         return _with_time(super().info(path, **kwargs))
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        listed = super().ls(path, detail, **kwargs)
+        listed: list[Any] = super().ls(path, detail, **kwargs)
         return [_with_time(one) for one in listed] if detail else listed
 
     def mv(self, path1: str, path2: str, **kwargs: Any) -> None:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-
 _ARGUMENTS = 9
 """Arguments of Spark's class in all versions."""
 
