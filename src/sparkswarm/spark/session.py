@@ -24,8 +24,8 @@ from sparkswarm.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-OLDEST_SPARK = (4, 2)
-"""The oldest version of PySpark that has all that is needed."""
+OLDEST_SPARK = (4, 3)
+"""The oldest version of PySpark with which the tests pass."""
 
 
 @dataclass(frozen=True)
@@ -353,8 +353,8 @@ def check_version(version: str) -> None:
     if number < OLDEST_SPARK:
         raise ConfigError(
             f"this is PySpark {version}, but sparkswarm needs "
-            f"{'.'.join(map(str, OLDEST_SPARK))} or newer: older ones have no "
-            "pyspark.sql.streaming.datasource, with which streams made in Python end"
+            f"{'.'.join(map(str, OLDEST_SPARK))} or newer: up to 4.1 there is no "
+            "pyspark.sql.streaming.datasource, and 4.2 was never tested"
         )
 
 
