@@ -121,8 +121,8 @@ def _executors() -> list[int]:
 
 def driver(trial: Trial) -> None:
     """Kill the driver at eight places of the batch, one after the other, and start it again."""
-    # A kill takes about twelve seconds, most of them to start a JVM, and up to four batches.
-    most = max(1, min(5 * len(PLACES), round(trial.left / 12)))
+    # A kill takes about eight seconds, most of them to start a JVM, and up to four batches.
+    most = max(1, min(5 * len(PLACES), round(trial.left / 8)))
     world = make_world(903, 4 * most + 6, points=80, operations=40, event_time=True, preload=60)
     orders = orders_for(world, trial.folder, resize=(3, 2, 4))
     following = 0

@@ -97,6 +97,14 @@ PROPERTIES = (
         on_one_machine=False,
     ),
     SparkSetting(
+        "spark.shuffle.io.retryWait",
+        wanted="1s",
+        default="5s",
+        why="When an executor is lost, tasks try three more times to fetch from it before Spark "
+        "does its work again: 15 seconds by default.",
+        on_one_machine=False,
+    ),
+    SparkSetting(
         "spark.sql.streaming.checkpointFileManagerClass",
         wanted="org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager",
