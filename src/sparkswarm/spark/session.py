@@ -100,8 +100,7 @@ PROPERTIES = (
         "spark.shuffle.io.retryWait",
         wanted="1s",
         default="5s",
-        why="When an executor is lost, tasks try three more times to fetch from it before Spark "
-        "does its work again: 15 seconds by default.",
+        why="Tasks try three more times to fetch from a lost executor: 15 seconds by default.",
         on_one_machine=False,
     ),
     SparkSetting(
