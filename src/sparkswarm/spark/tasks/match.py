@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 262_144
 """Points that are sorted together: few enough to stay in the cache."""
 
-LOT_MATCHES = 2_000_000
-"""Matches that a lot of several points can have at most: 16 MB of ids."""
+LOT_MATCHES = 500_000
+"""Matches that a lot of several points can have at most: 4 MB of ids. Spark takes one lot while the
+next is matched, so that even a task of few points keeps two cores busy; each lot costs it time too.
+"""
 
 
 class PointChunk(NamedTuple):
