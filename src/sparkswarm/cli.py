@@ -53,14 +53,14 @@ def main(
 @app.command()
 def demo(
     seconds: Annotated[
-        int, typer.Option(min=3, help="Approximate length of the stream; one batch per second.")
+        int, typer.Option(min=3, help="Approximate length: a second for each batch.")
     ] = 60,
     executors: Annotated[int, typer.Option(min=2, max=32, help="Number of executors.")] = 8,
     seed: SeedOption = 0,
     compare: Annotated[
         bool,
         typer.Option(
-            "--compare/--no-compare", help="Stream the same rows again without rebalancing."
+            "--compare/--no-compare", help="Stream the same rows without rebalancing too, in turn."
         ),
     ] = True,
     browser: Annotated[
@@ -69,9 +69,9 @@ def demo(
 ) -> None:
     """Show the engine following a hotspot on a local Spark, in the terminal and on a live map.
 
-    Simulates a day of city traffic in a minute: batches of 200,000 points against 100,000
-    subscriptions, while a hotspot appears, moves and disappears. Afterwards the same rows are
-    streamed without rebalancing.
+    Simulates city traffic, a day in 60 batches: 200,000 points a batch against 100,000
+    subscriptions, while a hotspot appears, moves and disappears. Each batch also runs without
+    rebalancing, for comparison.
 
     Example: sparkswarm demo --seconds 40 --no-browser. Ctrl-C stops it, with exit code 130.
     """

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sparkswarm.bench.cluster import ClusterRun, ClusterSeries, ClusterSettings, run_cluster
-from sparkswarm.bench.replay import WARM_UP, ReplayBatch, ReplaySeries
+from sparkswarm.bench.replay_series import WARM_UP, ReplayBatch, ReplaySeries
 from sparkswarm.observe.progress import HostUse
 
 

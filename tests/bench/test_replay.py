@@ -15,17 +15,7 @@ from sparkswarm.bench import replay
 from sparkswarm.bench.drift import drift_hotspots, write_drift
 from sparkswarm.bench.inputs import compare_all
 from sparkswarm.bench.pictures import draw_replay
-from sparkswarm.bench.replay import (
-    ReplayBatch,
-    ReplayRun,
-    ReplaySeries,
-    ReplaySettings,
-    balance,
-    compare,
-    median_run,
-    prepare,
-    replay_on,
-)
+from sparkswarm.bench.replay import ReplayRun, ReplaySettings, compare, prepare, replay_on
 from sparkswarm.bench.replay_inputs import (
     FILES_PER_BATCH,
     ReplayStream,
@@ -34,6 +24,7 @@ from sparkswarm.bench.replay_inputs import (
     read_points,
     write_replay,
 )
+from sparkswarm.bench.replay_series import ReplayBatch, ReplaySeries, balance, median_run
 from sparkswarm.bench.task_times import stage_seconds
 from sparkswarm.errors import WorkloadError
 from sparkswarm.geometry import Bounds
@@ -211,6 +202,17 @@ def test_the_warm_up_is_listed_and_does_not_count():
     assert found["task_s"] == [0.4] * 4
     assert found["lent"] == [0.1, 0.1, 0.1, 0.0]
     assert series.mean(lambda b: b.lent / b.points) == pytest.approx(0.05)
+
+
+def test_the_first_batches_of_hotspots_are_looked_at_after_the_warm_up():
+    works = [(), (1.0, 1.0), (1.0, 3.0), (2.0, 3.0)]
+    series = ReplaySeries([replace(batch(), work=work) for work in works], {})
+    facts = {"hotspots": [[1, 2], [2, 3], [3, 4], [4, 5]], "batches": 4}
+    run = ReplayRun(ReplaySettings(points="drift"), {"swarm": series}, series, facts)
+    assert run.hotspot_firsts == run.to_json()["data"]["hotspot_firsts"] == [2, 3]
+    assert series.lowest_work_balance(run.hotspot_firsts) == pytest.approx(2 / 3)
+    assert series.lowest_work_balance([0]) is None
+    assert replace(run, facts={}).hotspot_firsts == []
 
 
 def test_every_wrong_number_is_found(tmp_path):

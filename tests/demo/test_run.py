@@ -19,7 +19,7 @@ DEMO = [
 
 def test_the_demo_streams_on_spark_compares_and_sums_up():
     done = subprocess.run(
-        [*DEMO, "--seconds", "3"], capture_output=True, text=True, timeout=300, check=False
+        [*DEMO, "--seconds", "6"], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     for word in ("Starting Spark", "Registering 100,000 subscriptions", "batch 1 of 3", "results"):

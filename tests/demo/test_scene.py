@@ -4,7 +4,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparkswarm.demo.scene import BOUNDS, CHANGES, HOTSPOT_SHARE, POINTS, QUERIES, Scene
+from sparkswarm.demo.scene import (
+    BOUNDS,
+    CHANGES,
+    HOTSPOT_SHARE,
+    POINTS,
+    QUERIES,
+    WAITING_SHARE,
+    Scene,
+)
 from sparkswarm.workloads.synthetic_options import CitiesOptions, QueriesOptions, parse_options
 from sparkswarm.workloads.synthetic_rows import read_rows
 
@@ -74,11 +82,21 @@ def test_new_subscriptions_are_in_the_hotspot_while_it_is_there(batch, share):
     assert np.mean(in_hotspot(x, y, batch)) == pytest.approx(share, abs=0.03)
 
 
-def test_when_the_hotspot_begins_subscriptions_wait_for_its_points():
-    stop = QUERIES + CHANGES * (SCENE.during.start - 1)
-    table = rows(QueriesOptions, SCENE.query_options(), QUERIES, stop).drop_null()
+def test_subscriptions_wait_for_the_hotspot_from_the_start():
+    table = rows(QueriesOptions, SCENE.query_options(), 0, QUERIES).drop_null()
     x, y = (table[edge].to_numpy() for edge in ("min_x", "min_y"))
-    assert np.sum(in_hotspot(x, y, SCENE.during.start)) > QUERIES / 6
+    everywhere = [in_hotspot(x, y, batch) for batch in SCENE.during]
+    assert np.mean(np.any(everywhere, axis=0)) == pytest.approx(WAITING_SHARE, abs=0.03)
+    assert min(map(np.mean, everywhere)) > WAITING_SHARE / 4
+
+
+@pytest.mark.parametrize(
+    ("seconds", "streams", "batches"), [(60, 1, 60), (60, 2, 30), (3, 2, 3), (7, 2, 3)]
+)
+def test_two_streams_in_turn_take_as_long_as_one(seconds, streams, batches):
+    scene = Scene.lasting(seconds, 8, 0, streams)
+    assert scene.batches == batches
+    assert scene.pace == streams
 
 
 def test_both_streams_end_with_the_last_batch():

@@ -61,22 +61,25 @@ def shown(what, width=80, height=24):
     return console.file.getvalue().splitlines()
 
 
-def screen(batch, executors=8, width=80, height=24, decisions=DECISIONS):
+def screen(batch, executors=8, width=80, height=24, decisions=DECISIONS, static=False):
     scene = Scene(60, executors, 0)
     seen = [progress(b, executors) for b in range(batch + 1)]
+    slow = [progress(b, executors, 1.7, (0.5, *[0.01] * (executors - 1))) for b in range(batch + 1)]
 
     def what(console):
-        return view.screen(console, scene, status(seen[-1], batch), decisions, seen)
+        rival = slow if static else []
+        return view.screen(console, scene, status(seen[-1], batch), decisions, seen, rival)
 
     return shown(what, width, height)
 
 
 @pytest.mark.parametrize("executors", [2, 3, 8, 22, 32])
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (100, 30)])
-def test_the_view_fits_and_keeps_its_layout(executors, width, height):
+@pytest.mark.parametrize("static", [False, True])
+def test_the_view_fits_and_keeps_its_layout(executors, width, height, static):
     sizes = set()
     for batch in (0, 1, 25, 59):
-        lines = screen(batch, executors, width, height, DECISIONS[: 3 * batch])
+        lines = screen(batch, executors, width, height, DECISIONS[: 3 * batch], static)
         assert max(map(len, lines)) <= width
         sizes.add(len(lines))
     assert len(sizes) == 1
@@ -90,6 +93,24 @@ def test_it_says_rate_latency_balance_loads_and_decisions():
         "100,000 subscriptions", "42 bad rows", "0.56  ", "80 ms", "█", "round 19",
     ):  # fmt: skip
         assert words in text, words
+
+
+def test_the_static_plan_stands_beside_swarm_with_the_same_scale():
+    lines = screen(25, static=True)
+    (first,) = [line for line in lines if line.startswith("│  0 ")]
+    swarm, rival = first.split("ms")[:2]
+    assert swarm.strip("│ ").endswith(" 10")
+    assert rival.rstrip().endswith(" 500")
+    assert swarm.count("█") <= 1 < 20 < rival.count("█")
+    balances = [line for line in lines if "s a batch" in line]
+    assert [line.split()[1:4] for line in balances] == [["SWARM", "0.56", "0.90"],
+        ["static", "0.14", "1.70"]]  # fmt: skip
+
+
+def test_where_both_do_not_fit_the_bars_are_those_of_swarm():
+    lines = screen(25, 22, static=True)
+    assert not any("static right" in line or "500 ms" in line for line in lines)
+    assert sum("s a batch" in line for line in lines) == 2
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -145,5 +166,6 @@ def test_the_summary_has_both_runs_side_by_side_without_the_first_batch():
     assert [line.split()[4:] for line in lines if line.startswith("   in its first")] == [one]
     assert rows["before the"] == ["-"] * 7
     assert max(map(len, lines)) <= 80
+    assert "turns" in " ".join(lines)
     alone = "\n".join(shown(view.summary(scene, swarm, [])))
     assert "static" not in alone

@@ -52,14 +52,15 @@ from sparkswarm.bench.adapt_stream import (
 )
 from sparkswarm.bench.inputs import CHANGES_SCHEMA, POINTS_SCHEMA, QUERIES_SCHEMA
 from sparkswarm.bench.plain_spark import batch_seconds
-from sparkswarm.config import SwarmConfig
+from sparkswarm.config import PolicyName, SwarmConfig
 from sparkswarm.observe.progress import Progress
 from sparkswarm.spark.engine import Swarm
 from sparkswarm.spark.session import session
 from sparkswarm.workloads import Density, Hotspot
 
-WARM_UP = 6
-"""Batches of a first run that is not measured, in which Java compiles its code."""
+WARM_UP = 4
+"""Batches of a first run of each policy that is not measured: Java compiles its code for dozens of
+batches, which only the policy that came first would pay for."""
 
 _PROCESS = "sparkswarm.bench.adapt"
 _NAMES_AN_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
@@ -199,8 +200,8 @@ def run_adapt(
 ) -> AdaptRun:
     """Run both parts, each in a process of its own, and check all results.
 
-    Each process first runs :data:`WARM_UP` batches that are not measured. Only batches of the
-    hotspot count; every policy has its own batches before it.
+    Each process first runs :data:`WARM_UP` batches of each policy that are not measured. Only
+    batches of the hotspot count; every policy has its own batches before it.
 
     Parameters
     ----------
@@ -321,24 +322,15 @@ def main(order_file: str) -> None:
         },
     )
     try:
-        first = settings.policies[0]
-        run_policy(
-            spark,
-            folder,
-            settings,
-            SwarmConfig(policy=first, **config),
-            min(WARM_UP, settings.batches),
-        )
+
+        def run(policy: PolicyName, batches: int, on_batch: Callable[[int], None]) -> Series:
+            of_policy = SwarmConfig(policy=policy, **config)
+            return run_policy(spark, folder, settings, of_policy, batches, on_batch)
+
+        for policy in settings.policies:
+            run(policy, min(WARM_UP, settings.batches), lambda batch: None)
         series = [
-            run_policy(
-                spark,
-                folder,
-                settings,
-                SwarmConfig(policy=policy, **config),
-                settings.batches,
-                partial(_tell, policy),
-            )
-            for policy in settings.policies
+            run(policy, settings.batches, partial(_tell, policy)) for policy in settings.policies
         ]
     finally:
         spark.stop()

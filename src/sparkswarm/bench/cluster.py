@@ -33,13 +33,11 @@ from sparkswarm.bench.replay import (
     DEFAULT_POLICIES,
     GRID,
     ROUND_BATCHES,
-    OnBatch,
-    ReplaySeries,
-    balance,
     compare,
-    replay_policy,
 )
 from sparkswarm.bench.replay_inputs import ReplayStream, write_replay
+from sparkswarm.bench.replay_series import ReplaySeries, balance
+from sparkswarm.bench.replay_turns import OnBatch, replay_policy
 from sparkswarm.config import PolicyName, SwarmConfig
 from sparkswarm.spark.failures import cause_of
 from sparkswarm.spark.session import session

@@ -339,10 +339,10 @@ def replay(
     from sparkswarm.bench.replay import (
         DEFAULT_POLICIES,
         ReplaySettings,
-        balance,
         run_replay,
         total_batches,
     )
+    from sparkswarm.bench.replay_series import balance
     from sparkswarm.config import PolicyName
     from sparkswarm.policies import POLICIES
 
@@ -406,6 +406,16 @@ def replay(
         f"tasks. Plan: its partitions. {matches:.1f} results per point. {skipped:,} rows skipped. "
         f"{run.checked:,} numbers checked, {run.wrong} wrong. Picture: {picture}"
     )
+    if firsts := run.hotspot_firsts:
+        stderr.print(
+            f"Balance of work in the first batches of hotspots ({', '.join(map(str, firsts))}), "
+            "the lowest: "
+            + ", ".join(
+                f"{name} {lowest:.2f}"
+                for name, series in run.series.items()
+                if (lowest := series.lowest_work_balance(firsts)) is not None
+            )
+        )
     write_json(json_to, run.to_json())
 
 

@@ -1,4 +1,4 @@
-"""Runs the demo: starts Spark, streams with SWARM, streams the same rows with a static plan.
+"""Runs the demo: starts Spark, streams with SWARM and with a static plan, batch by batch in turn.
 
 Owns processes, temporary folders and Ctrl-C. All numbers shown are measured.
 """
@@ -13,6 +13,7 @@ import threading
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -20,34 +21,47 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.live import Live
 
+from sparkswarm.bench.turns import Turns
 from sparkswarm.config import PolicyName
 from sparkswarm.demo import view, warm_up
 from sparkswarm.demo.scene import QUERIES, Scene
 from sparkswarm.errors import SparkswarmError
 from sparkswarm.map.server import serve_in_background
 from sparkswarm.observe.journal import IN_CHECKPOINT
-from sparkswarm.observe.progress import Progress, Status
+from sparkswarm.observe.progress import Observer, Progress, Status
 from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.session import session
 from sparkswarm.spark.sources import register_sources
-from sparkswarm.terminal import progress_bar
 
 LINE_EVERY = 5
 """Without a terminal, every n-th batch is printed as a line."""
 
-OnBatch = Callable[[Handle, Status, Sequence[Progress]], object]
+POLICIES: tuple[PolicyName, ...] = ("swarm", "static_uniform")
+"""The policy that is shown, and what it is compared with."""
+
+OnBatch = Callable[[Status, Sequence[Progress], Sequence[Progress]], object]
+"""Called after every batch with the state of SWARM's stream and the batches until now: SWARM's, and
+those of the static plan."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream that was started, and the batches that it has run."""
+
+    handle: Handle
+    seen: list[Progress]
 
 
 def run_demo(
     console: Console, seconds: int, executors: int, seed: int, compare: bool, browser: bool
 ) -> None:
-    """Stream for about ``seconds`` with a live view and the map, compare, and print a summary."""
-    scene = Scene(seconds, executors, seed)
+    """Stream for about ``seconds`` with a live view and the map, and print a summary."""
+    scene = Scene.lasting(seconds, executors, seed, streams=1 + compare)
     # Workers that were interrupted may still write while the folder is being removed.
     with tempfile.TemporaryDirectory(
         prefix="sparkswarm-demo-", ignore_cleanup_errors=True
     ) as folder:
-        url = serve_in_background(Path(folder) / "swarm" / IN_CHECKPOINT)
+        url = serve_in_background(Path(folder) / POLICIES[0] / IN_CHECKPOINT)
         console.print(f"The live map is at {url}", highlight=False)
         if browser:
             webbrowser.open(url)
@@ -57,11 +71,10 @@ def run_demo(
                 if compilers:
                     _wait_for(console, compilers)
                 with _deferred_ctrl_c() as ctrl_c:
-                    swarm = _run_swarm(console, scene, spark, folder, ctrl_c)
-                    static = _run_static(console, scene, spark, folder, ctrl_c) if compare else []
+                    runs = _stream(console, scene, spark, folder, POLICIES[: 1 + compare], ctrl_c)
             finally:
                 spark.stop()
-    console.print(view.summary(scene, swarm, static))
+    console.print(view.summary(scene, *runs))
 
 
 def _wait_for(console: Console, compilers: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -141,81 +154,90 @@ def _deferred_ctrl_c() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _watch(
-    handle: Handle, batches: int, ctrl_c: threading.Event, on_batch: OnBatch
-) -> list[Progress]:
-    """Call ``on_batch`` after every batch; stop after the last. Returns all batches."""
-    seen: list[Progress] = []
+def _stream(
+    console: Console,
+    scene: Scene,
+    spark: SparkSession,
+    folder: str,
+    policies: Sequence[PolicyName],
+    ctrl_c: threading.Event,
+) -> list[list[Progress]]:
+    """Stream the same rows under each policy, in turn; return the batches of each."""
+    turns = Turns(len(policies), scene.batches)
+    streams: list[Stream] = []
     try:
-        while not seen or seen[-1].batch < batches - 1:
-            status = handle.status()
-            if ctrl_c.wait(0.05):
-                raise KeyboardInterrupt
-            if status.last and (not seen or status.last.batch > seen[-1].batch):
-                seen.append(status.last)
-                on_batch(handle, status, seen)
-            elif not status.active:
-                handle.await_termination()  # raises what ended it
+        with _status(console, "Opening the streams"):
+            for number, policy in enumerate(policies):
+                seen: list[Progress] = []
+                observers = [_note(seen), turns.observer(number)]
+                # The stream that is shown sets the pace, the other follows it.
+                pace = 0 if number else scene.pace
+                handle = scene.start(spark, policy, folder, pace, observers)
+                streams.append(Stream(handle, seen))
+        with _shown(console, scene, streams[0].handle) as on_batch:
+            _watch(streams, scene.batches, ctrl_c, on_batch)
     finally:
-        # No need to finish the batch: the checkpoint is deleted afterwards.
-        handle.query.stop()
-    return seen
+        turns.end()
+        for stream in streams:
+            # No need to finish the batch: the checkpoint is deleted afterwards.
+            stream.handle.query.stop()
+    return [stream.seen[: scene.batches] for stream in streams]
 
 
-def _start(
-    console: Console, scene: Scene, spark: SparkSession, folder: str, policy: PolicyName, pace: int
-) -> Handle:
-    with _status(console, "Opening the streams"):
-        return scene.start(spark, policy, folder, pace)
+def _note(seen: list[Progress]) -> Observer:
+    return lambda progress, _plan, _decisions: seen.append(progress)
 
 
-def _run_swarm(
-    console: Console, scene: Scene, spark: SparkSession, folder: str, ctrl_c: threading.Event
-) -> list[Progress]:
-    """Stream with SWARM, in a live view if there is a terminal, else line by line."""
-    handle = _start(console, scene, spark, folder, "swarm", pace=1)
+def _watch(
+    streams: Sequence[Stream], batches: int, ctrl_c: threading.Event, on_batch: OnBatch
+) -> None:
+    """Call ``on_batch`` after every batch that all streams have run; return after the last."""
+    shown = 0
+    while shown < batches:
+        if ctrl_c.wait(0.05):
+            raise KeyboardInterrupt
+        done = min(len(stream.seen) for stream in streams)
+        if done > shown:
+            shown = done
+            swarm, *static = [stream.seen[:done] for stream in streams]
+            status = replace(streams[0].handle.status(), last=swarm[-1])
+            on_batch(status, swarm, static[0] if static else [])
+            continue
+        for stream in streams:
+            if not stream.handle.query.isActive:
+                stream.handle.await_termination()  # raises what ended it
+
+
+@contextmanager
+def _shown(console: Console, scene: Scene, handle: Handle) -> Iterator[OnBatch]:
+    """Show batches in a live view if there is a terminal, else line by line."""
+    first = f"Registering {QUERIES:,} subscriptions, matching the first batch …"
     if not console.is_interactive:
-        console.print(f"Registering {QUERIES:,} subscriptions …", highlight=False)
-        return _watch(handle, scene.batches, ctrl_c, _line_by_line(console, scene))
-    waiting = console.status(f"Registering {QUERIES:,} subscriptions, matching the first batch …")
+        console.print(first, highlight=False)
+        yield _line_by_line(console, scene)
+        return
+    waiting = console.status(first)
     live = Live(console=console, auto_refresh=False)
 
-    def on_batch(handle: Handle, status: Status, seen: Sequence[Progress]) -> None:
+    def on_batch(status: Status, swarm: Sequence[Progress], static: Sequence[Progress]) -> None:
         waiting.stop()
         live.start()
-        now = view.screen(console, scene, status, handle.decisions(), seen)
+        now = view.screen(console, scene, status, handle.decisions(), swarm, static)
         live.update(now, refresh=True)
 
     waiting.start()
     try:
-        return _watch(handle, scene.batches, ctrl_c, on_batch)
+        yield on_batch
     finally:
         waiting.stop()
         live.stop()
 
 
-def _run_static(
-    console: Console, scene: Scene, spark: SparkSession, folder: str, ctrl_c: threading.Event
-) -> list[Progress]:
-    """Stream the same rows with a static plan."""
-    handle = _start(console, scene, spark, folder, "static_uniform", pace=0)
-    what = "The same rows with a static plan"
-    if not console.is_interactive:
-        console.print(f"{what} …", highlight=False)
-        return _watch(handle, scene.batches, ctrl_c, _line_by_line(console, scene))
-    with progress_bar(console) as progress:
-        task = progress.add_task(what, total=scene.batches)
-        return _watch(
-            handle,
-            scene.batches,
-            ctrl_c,
-            lambda _, __, seen: progress.update(task, completed=seen[-1].batch + 1),
-        )
-
-
 def _line_by_line(console: Console, scene: Scene) -> OnBatch:
-    def on_batch(_: Handle, status: Status, seen: Sequence[Progress]) -> None:
-        if len(seen) % LINE_EVERY == 1 or seen[-1].batch == scene.batches - 1:
-            console.print(view.line(scene, status, seen[-1]), highlight=False, soft_wrap=True)
+    def on_batch(status: Status, swarm: Sequence[Progress], static: Sequence[Progress]) -> None:
+        last = swarm[-1]
+        if last.batch % LINE_EVERY == 0 or last.batch == scene.batches - 1:
+            rival = static[-1] if static else None
+            console.print(view.line(scene, status, last, rival), highlight=False, soft_wrap=True)
 
     return on_batch

@@ -5,6 +5,7 @@ Owns the streams and the engine's settings; :mod:`sparkswarm.demo.view` shows th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,10 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.config import PolicyName, SwarmConfig
 from sparkswarm.geometry import Bounds
+from sparkswarm.observe.progress import Observer
 from sparkswarm.spark.engine import Swarm
 from sparkswarm.spark.handle import Handle
 
-POINTS, QUERIES, CHANGES = 200_000, 100_000, 4_000
+POINTS, QUERIES, CHANGES = 200_000, 100_000, 1_000
 """Points of a batch, subscriptions registered at first, and operations in each later batch."""
 
 BOUNDS = Bounds(-180, -60, 180, 75)
@@ -28,16 +30,21 @@ GRID = (1440, 540)
 """Cells of a quarter of a degree."""
 
 SIDE, BAD_ROWS = 0.0012, 0.001
-"""A subscription's side as a fraction of the world's, about 40 km; fraction of invalid points.
-So large that matching is most of the work, as where rebalancing is needed."""
+"""A subscription's side as a fraction of the world's, about 40 km; fraction of invalid points."""
 
-HOTSPOT_SHARE = 0.6
-GATHERING = "0.465,0.685,0.01,{share},{start},{stop}"
-HOTSPOT = GATHERING + ",0.4515,0.675"
-"""A square of 3.6 by 1.4 degrees in which subscriptions gather before there are points. It moves
-from Morocco over the Atlantic, by about a fifteenth of its width in a batch. If it were much
-faster, rebalancing would not pay off before the load is elsewhere. It stays within one partition
-of a uniform plan for eight executors."""
+HOTSPOT_SHARE, WAITING_SHARE = 0.6, 0.5
+"""Shares of the points in the hotspot, and of the subscriptions that wait for it from the start,
+all along its way. So a point there lies in hundreds of subscriptions, whose conditions decide:
+matching is most of the work, as where rebalancing is needed, and most of it is in one place."""
+
+HOTSPOT = "0.465,0.685,0.01,{share},{start},{stop},0.4515,0.675"
+"""A square of 3.6 by 1.4 degrees that moves from Morocco over the Atlantic, by a fifteenth of its
+width in a batch where there are 60, by a seventh where there are 30. If it were much faster,
+rebalancing would not pay off before the load is elsewhere. It stays within one
+partition of a uniform plan for eight executors."""
+
+LEAST_BATCHES = 3
+"""One before the hotspot, one during and one after it."""
 
 RATE = round(POINTS / (24 * 60))
 """Points per second of event time: a batch covers 24 minutes, 60 batches a day."""
@@ -47,11 +54,27 @@ TOPICS = ("food", "music", "news", "science", "sport", "traffic", "travel", "wea
 
 @dataclass(frozen=True)
 class Scene:
-    """The demo's streams; 60 batches are a day."""
+    """The demo's streams; 60 batches are a day.
+
+    Attributes
+    ----------
+    batches, executors
+        Number of batches, and of executors.
+    seed
+        Seed of all random numbers.
+    pace
+        Least number of seconds from one batch to the next.
+    """
 
     batches: int
     executors: int
     seed: int
+    pace: int = 1
+
+    @classmethod
+    def lasting(cls, seconds: int, executors: int, seed: int, streams: int) -> Scene:
+        """Return a scene of about this length, in which each batch runs in some streams."""
+        return cls(max(LEAST_BATCHES, seconds // streams), executors, seed, pace=streams)
 
     @property
     def phases(self) -> dict[str, range]:
@@ -64,12 +87,6 @@ class Scene:
     def during(self) -> range:
         """The batches with the hotspot."""
         return self.phases["during the hotspot"]
-
-    @property
-    def gathering(self) -> range:
-        """The batches before the hotspot whose subscriptions are in it already."""
-        start = self.during.start
-        return range(start - start // 2, start)
 
     def hour(self, batch: int) -> float:
         """Return the hour of the day, UTC, in the middle of a batch."""
@@ -90,17 +107,15 @@ class Scene:
     def query_options(self) -> dict[str, object]:
         """Return the options of the source of operations on subscriptions.
 
-        Subscriptions are in the cities at any time of day; new ones before and during the hotspot
-        are in it. In this stream's event time a batch lasts a second, the first one longer.
+        Subscriptions are in the cities at any time of day, or wait for the hotspot; new ones during
+        the hotspot are in it. In this stream's event time a batch lasts a second, the first one
+        longer.
         """
-        first = QUERIES // CHANGES
-        hotspot = ";".join(
-            form.format(share=1.0, start=batches.start + first, stop=batches.stop + first)
-            for form, batches in ((GATHERING, self.gathering), (HOTSPOT, self.during))
-            if batches
-        )
+        first, during = QUERIES // CHANGES, self.during
+        waiting = HOTSPOT.format(share=WAITING_SHARE, start=0, stop=first)
+        new = HOTSPOT.format(share=1.0, start=during.start + first, stop=during.stop + first)
         return {
-            **self._options(hotspot),
+            **self._options(f"{waiting};{new}"),
             "queries": QUERIES,
             "churn": CHANGES / QUERIES,
             "rowsPerSecond": CHANGES,
@@ -124,14 +139,21 @@ class Scene:
         return rows.withColumns({"topic": _topic(F.hash("id")), "likes": likes})
 
     def queries(self, spark: SparkSession) -> DataFrame:
-        """Return the operations; half of the subscriptions have a condition."""
+        """Return the operations; each subscription wants a topic, some want points with likes."""
         rows = _stream(spark, "swarm_queries", self.query_options())
-        of_topic = F.concat(F.lit("topic = '"), _topic(F.col("id")), F.lit("'"))
-        liked = F.concat(F.lit("likes >= "), F.pmod("id", F.lit(50)).cast("string"))
-        kind = F.pmod("id", F.lit(4))
-        return rows.withColumn("where", F.when(kind == 0, of_topic).when(kind == 1, liked))
+        topic = F.concat(F.lit("topic = '"), _topic(F.col("id")), F.lit("'"))
+        likes = F.concat(F.lit(" and likes >= "), F.pmod("id", F.lit(50)).cast("string"))
+        popular = F.pmod("id", F.lit(4)) == 0
+        return rows.withColumn("where", F.when(popular, F.concat(topic, likes)).otherwise(topic))
 
-    def start(self, spark: SparkSession, policy: PolicyName, folder: str, pace: int) -> Handle:
+    def start(
+        self,
+        spark: SparkSession,
+        policy: PolicyName,
+        folder: str,
+        pace: int,
+        observers: Sequence[Observer] = (),
+    ) -> Handle:
         """Start the stream under a policy, a batch every ``pace`` seconds if Spark keeps up."""
         b = BOUNDS
         config = SwarmConfig(
@@ -152,6 +174,7 @@ class Scene:
             points,
             queries,
             sink="noop",
+            observers=observers,
             checkpoint=f"{folder}/{policy}",
             trigger={"processingTime": f"{pace} seconds"},
         )

@@ -185,7 +185,7 @@ def _quarantine(report: CheckpointReport) -> Table:
 
 
 def _loans(report: CheckpointReport) -> Table:
-    title = "Points lent in the last batch"
+    title = "Points lent in the last batch, by executors above the mean"
     table = _table(title, ">lender", ">borrower", ">partition", ">points")
     for loan in report.loans[:MAX_LOANS]:
         table.add_row(*map(str, loan[:3]), f"{loan.points:,}")

@@ -241,12 +241,13 @@ class Swarm:
         )
         past = self._history(history, point_columns, query_columns, config)
         run = RunLoop(self.spark, config, files, layout, past, real_time=live is not None)
-        run.observers += [OutsideWatch(config), *observers]
+        run.observers.append(OutsideWatch(config))
         if (folder := local_path(checkpoint)) is not None:
             rebalances = make_policy(config.policy).rebalances
             run.observers.append(
                 Journal(folder / IN_CHECKPOINT, config.policy, rebalances=rebalances)
             )
+        run.observers += observers
         run.open(preload, query_columns, quarantine)
         if live is not None:
             started = live.start(run, lambda part: spark_path(_folder(checkpoint, part)), name)

@@ -338,7 +338,7 @@ def told_at(tasks: Tasks, watermark: int) -> dict[int, int]:
     tasks.input = replace(tasks.input, epoch=replace(tasks.input.epoch, watermark=watermark))
     return {
         row["query_id"]: row["count"]
-        for executor in range(2)
+        for executor in range(tasks.executors)
         for batch in tasks.run(state_task, [packed([(RowKind.PARTIAL_STATE, executor, None)])])
         for row in batch.to_pylist()
     }
@@ -484,6 +484,54 @@ def test_what_is_lent_is_matched_once_and_told(tmp_path: Path) -> None:
     assert route.candidates.amount.sum() > 0
     again = tasks.route(points_table(*points))
     assert list(again) == list(tasks.route(points_table(*points))), "a retry lends the same"
+
+
+CORNER = [(i, 0.1 + i % 7 / 4, 0.1 + i % 5 / 3, 100 * i) for i in range(8)]
+"""Points in one corner, so that one executor of four owns them all."""
+
+
+def lend_corner(tasks: Tasks) -> None:
+    """Let points be lent."""
+    prices = LendingPrices(per_point=1.0, per_query=0.1)
+    tasks.input = replace(tasks.input, lending=prices)
+
+
+def assert_lent(tasks: Tasks) -> None:
+    """Check that several executors matched points of one."""
+    assert sum(o.counts.lent for o in tasks.outputs) >= 4
+    assert sum(o.points > 0 for o in tasks.outputs if o.stage == TaskStage.EXECUTE) == 4
+
+
+def test_state_that_lent_points_add_to_is_kept_at_its_home(tmp_path: Path) -> None:
+    tasks = Tasks(tmp_path, executors=4, application=Aggregates())
+    details = b'{"aggregate": "count", "window": "1 s"}'
+    tasks.apply(
+        register(1, 0.0, 0.0, 8.0, 8.0, details=details),
+        register(2, 0.0, 0.0, 1.0, 1.0, details=details),
+    )
+    lend_corner(tasks)
+    counted(tasks, *CORNER)
+    assert_lent(tasks)
+    tasks.commit(700)
+    assert told_at(tasks, 2_000_000) == {1: 8, 2: sum(x < 1 > y for _, x, y, _ in CORNER)}
+
+
+def test_lent_points_are_in_the_window_of_their_place(tmp_path: Path) -> None:
+    tasks = Tasks(tmp_path, executors=4, window=Sliding("1 s"))
+    lend_corner(tasks)
+    tasks.match(*CORNER)
+    assert_lent(tasks)
+    tasks.commit(700)
+    box = {"min_x": 0.0, "min_y": 0.0, "max_x": 1.0, "max_y": 1.0}
+    routed = tasks.apply({"op": "range", "id": 1, **box}, {"op": "count", "id": 2, **box})
+    tasks.input = replace(tasks.input, window_start=-1_000_000)
+    rows = []
+    for some in shuffled(routed, RowKind.SNAPSHOT).values():
+        rows += pa.Table.from_batches(tasks.run(answer_task, some)).to_pylist()
+    inside = [i for i, x, y, _ in CORNER if x < 1 > y]
+    assert inside
+    assert sorted(row["id"] for row in rows if row["query_id"] == 1) == inside
+    assert [row["count"] for row in rows if row["query_id"] == 2] == [len(inside)]
 
 
 def test_between_hosts_points_are_lent_where_fetching_the_queries_costs_less(tmp_path):
