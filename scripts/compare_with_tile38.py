@@ -175,7 +175,7 @@ def of_sparkswarm(
         reader = spark.readStream.option("maxFilesPerTrigger", 1)
         events = MemorySink()
         config = SwarmConfig(bounds=(-1, -1, 1, 1), grid=(50, 50), executors=2)
-        handle = Swarm(spark, config, events=Events(inside=True)).start(
+        handle = Swarm(spark, config, events=Events(inside=True, cross=2.0)).start(
             reader.schema(fix).parquet(f"{folder}/fixes/*"),
             reader.schema(f"op STRING, id STRING, {box}, {query}").parquet(f"{folder}/fences/*"),
             point_columns=PointColumns(time="at"),

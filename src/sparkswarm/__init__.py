@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sparkswarm.spark.columns import PointColumns, QueryColumns
     from sparkswarm.spark.delta_sink import DeltaSink
     from sparkswarm.spark.engine import Swarm
-    from sparkswarm.spark.fences import read_fences
+    from sparkswarm.spark.fences import read_fences, split_antimeridian
     from sparkswarm.spark.handle import Handle
     from sparkswarm.spark.kafka_sink import KafkaSink
     from sparkswarm.spark.point_files import ParquetPoints
@@ -98,6 +98,7 @@ __all__ = [
     "read_fences",
     "register_sources",
     "session",
+    "split_antimeridian",
 ]
 
 __version__ = version("sparkswarm")
@@ -123,7 +124,7 @@ _LAZY = {
         "spark.columns": ("PointColumns", "QueryColumns"),
         "spark.delta_sink": ("DeltaSink",),
         "spark.engine": ("Swarm",),
-        "spark.fences": ("read_fences",),
+        "spark.fences": ("read_fences", "split_antimeridian"),
         "spark.handle": ("Handle",),
         "spark.session": ("check_session", "session"),
         "spark.kafka_sink": ("KafkaSink",),

@@ -60,6 +60,11 @@ class Bounds:
         return self.min_x, self.min_y, self.max_x, self.max_y
 
     @property
+    def is_world(self) -> bool:
+        """Whether these are all longitudes in degrees."""
+        return (self.min_x, self.max_x) == (-180.0, 180.0)
+
+    @property
     def width(self) -> float:
         """Extent along x."""
         return self.max_x - self.min_x

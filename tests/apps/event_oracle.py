@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -33,9 +35,13 @@ class EventOracle:
     silent: int
     dwell: int = 0
     inside: bool = False
+    cross: float = 0
+    crossed: Callable[[tuple[float, ...], int], Iterable[int]] = lambda leg, time: ()
+    """Which fences a leg crosses that ends at a time."""
     objects: dict[Any, Known] = field(default_factory=dict)
     late: int = 0
     repeated: int = 0
+    long_legs: int = 0
 
     def batch(
         self, fixes: list[Fix], changes: dict[int, bool], clock: int
@@ -77,6 +83,12 @@ class EventOracle:
             known = None
         before = known.place if known else (None, None)
         places = (*before, fix.x, fix.y)
+        if self.cross and known and before != (fix.x, fix.y):
+            if math.dist(before, (fix.x, fix.y)) > self.cross:
+                self.long_legs += 1
+            else:
+                for fence in self.crossed(places, fix.time):
+                    told.append((fix.object, fence, "cross", None, fix.time, *places, None))
         now: dict[int, list[Any]] = {}
         stays = known.fences if known else {}
         for fence in sorted(stays.keys() - fix.fences.keys()):

@@ -39,7 +39,8 @@ class Bucket:
     def __init__(self, settings: Events, kind: pa.DataType | None = None) -> None:
         self.bound = BoundEvents(settings, kind or pa.string())
         self.objects = object_schema(self.bound).empty_table()
-        self.late = self.repeated = 0
+        self.late = self.repeated = self.long_legs = 0
+        self.legs: list[tuple[Any, ...]] = []
 
     def batch(
         self, fixes: Iterable[Fix], changes: dict[int, bool] | None = None, clock: int = MIN_TIME
@@ -63,6 +64,9 @@ class Bucket:
         self.objects = done.objects
         self.late += done.ignored.late
         self.repeated += done.ignored.repeated
+        self.long_legs += done.ignored.long_legs
+        columns = [done.walkers.to_pylist(), *(column.tolist() for column in done.legs)]
+        self.legs = list(zip(*columns, strict=True))
         return tuples(done)
 
 
@@ -153,6 +157,23 @@ def test_the_order_in_which_fixes_arrive_does_not_matter(
         told = one.batch(fixes, changes, clock)
         assert Counter(other.batch(seed.sample(fixes, len(fixes)), changes, clock)) == Counter(told)
         assert known(one) == known(other)
+
+
+@given(
+    history=histories(), silent=st.integers(1, 15), longest=st.sampled_from([None, 0.5, 1.0, 1.5])
+)
+def test_legs_go_from_one_fix_that_counts_to_the_next(
+    history: tuple[pa.DataType, list[Any]], silent: int, longest: float | None
+) -> None:
+    kind, batches = history
+    bucket = Bucket(Events(silent_after=f"{silent} us", cross=longest), kind)
+    oracle = EventOracle(silent, cross=longest or 0, crossed=lambda leg, time: [99])
+    for fixes, changes, clock in batches:
+        bucket.batch(fixes, changes, clock)
+        told = oracle.batch(fixes, changes, clock)
+        wanted = [(e[0], *e[5:9], e[4]) for e in told if e[2] == "cross"]
+        assert Counter(bucket.legs) == Counter(wanted)
+    assert bucket.long_legs == oracle.long_legs
 
 
 def test_of_two_fixes_at_one_time_and_place_in_other_fences_the_same_counts_in_any_order() -> None:
@@ -248,7 +269,16 @@ def test_ids_that_name_no_object_are_refused(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"dwell": 5}, {"dwell": "soon"}, {"silent_after": "0 s"}, {"inside": "yes"}]
+    "bad",
+    [
+        {"dwell": 5},
+        {"dwell": "soon"},
+        {"silent_after": "0 s"},
+        {"inside": "yes"},
+        {"cross": 0},
+        {"cross": True},
+        {"cross": float("inf")},
+    ],
 )
 def test_settings_that_make_no_sense_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(bad))):

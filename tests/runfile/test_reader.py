@@ -9,6 +9,8 @@ import pytest
 from sparkswarm import (
     Aggregates,
     ConfigError,
+    Events,
+    Nearest,
     PointColumns,
     QueryColumns,
     Sliding,
@@ -75,6 +77,10 @@ def test_what_the_example_has_in_comments_is_right_too():
     assert run.window == Sliding("10 minutes")
     assert run.summaries == SinkSpec("parquet", "sparkswarm-example/summaries")
     assert run.answers == SinkSpec("parquet", "sparkswarm-example/answers")
+    assert run.reported == Events("5 minutes", "1 hour", nearest=Nearest(3, within=0.5))
+    assert run.events == SinkSpec("parquet", "sparkswarm-example/events")
+    assert run.nearest == SinkSpec("parquet", "sparkswarm-example/nearest")
+    assert run.positions == SinkSpec("parquet", "sparkswarm-example/positions")
 
 
 def test_everything_that_may_be_said():

@@ -267,3 +267,85 @@ def test_without_a_file_the_usage_is_told():
 )
 def test_of_a_long_stack_trace_the_cause_is_told(text, cause):
     assert cause_in(text) == cause
+
+
+def test_events_of_named_shapes_from_a_file(spark, tmp_path):  # noqa: F811
+    zones = [
+        ("depot", "Polygon", [[[0, 0], [4, 0], [4, 4], [0, 4], [0, 0]]], {"name": "the depot"}),
+        ("gate", "Polygon", [[[5, 0], [5.5, 0], [5.5, 4], [5, 4], [5, 0]]], {}),
+        ("shop", "Point", [7, 7], {"radius": 1.0}),
+    ]
+    features = [
+        {
+            "type": "Feature",
+            "geometry": {"type": kind, "coordinates": place},
+            "properties": {"code": code, **more},
+        }
+        for code, kind, place, more in zones
+    ]
+    content = {"type": "FeatureCollection", "features": features}
+    (tmp_path / "zones.geojson").write_text(json.dumps(content))
+    second = 1_000_000
+    fixes = [("van", 1, 1.0, 1.0), ("van", 9, 6.0, 1.0), ("van", 20, 7.0, 7.0)]
+    table = pa.table(
+        {
+            "id": [fix[0] for fix in fixes],
+            "ts": pa.array([fix[1] * second for fix in fixes], pa.timestamp("us", "UTC")),
+            "x": [fix[2] for fix in fixes],
+            "y": [fix[3] for fix in fixes],
+        }
+    )
+    (tmp_path / "points").mkdir()
+    pq.write_table(table, tmp_path / "points" / "0.parquet")
+    asked = [("where", "a", "van", None, None, None), ("nearest", "b", None, 0.0, 0.0, 1)]
+    names = ("op", "id", "about", "min_x", "min_y", "k")
+    kinds = (pa.string(), pa.string(), pa.string(), pa.float64(), pa.float64(), pa.int32())
+    rows = [dict(zip(names, row, strict=True)) for row in asked]
+    (tmp_path / "queries").mkdir()
+    schema = pa.schema(list(zip(names, kinds, strict=True)))
+    pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "queries" / "0.parquet")
+    text = f"""
+checkpoint = "{tmp_path}/checkpoint"
+[swarm]
+bounds = [0, 0, 8, 8]
+grid = [8, 8]
+executors = 2
+[points]
+format = "parquet"
+path = "{tmp_path}/points"
+schema = "id STRING, ts TIMESTAMP, x DOUBLE, y DOUBLE"
+[point_columns]
+time = "ts"
+[queries]
+format = "parquet"
+path = "{tmp_path}/queries"
+schema = "op STRING, id STRING, about STRING, min_x DOUBLE, min_y DOUBLE, k INT"
+[preload]
+format = "fences"
+path = "{tmp_path}/zones.geojson"
+options.id = "code"
+[query_columns]
+include = ["name"]
+[events]
+kind = "parquet"
+path = "{tmp_path}/events"
+cross = 8
+[positions]
+kind = "parquet"
+path = "{tmp_path}/positions"
+[trigger]
+available_now = true
+"""
+    handle = started(spark, text)
+    handle.await_termination()
+    told = ds.dataset(tmp_path / "events", partitioning="hive").to_table().to_pylist()
+    found = {(row["object"], row["event"], row["fence"], row["name"]) for row in told}
+    assert found == {
+        ("van", "enter", "depot", "the depot"),
+        ("van", "exit", "depot", "the depot"),
+        ("van", "cross", "gate", None),
+        ("van", "enter", "shop", None),
+    }
+    assert handle.inside("shop")["object"].to_pylist() == ["van"]
+    answers = ds.dataset(tmp_path / "positions", partitioning="hive").to_table()
+    assert answers.num_rows == 0

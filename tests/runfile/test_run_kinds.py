@@ -2,7 +2,17 @@
 
 import pytest
 
-from sparkswarm import Aggregates, Bytes, Count, PairFunction, Sliding, Subscriptions, Tumbling
+from sparkswarm import (
+    Aggregates,
+    Bytes,
+    Count,
+    Events,
+    Nearest,
+    PairFunction,
+    Sliding,
+    Subscriptions,
+    Tumbling,
+)
 from sparkswarm.runfile.reader import parse_run_file
 from sparkswarm.runfile.schema import SinkSpec
 
@@ -12,6 +22,8 @@ TOLD = "[summaries]\nkind = 'noop'\n"
 ANSWERED = "[answers]\nkind = 'console'\nrows = 3\n"
 SUBSCRIPTIONS = "[application]\nkind = 'subscriptions'\n"
 AGGREGATES = f"{TOLD}[point_columns]\ntime = 't'\n[application]\nkind = 'aggregates'\n"
+TIMED = "[point_columns]\ntime = 't'\n"
+EVENTS = f"{TIMED}[events]\nkind = 'noop'\n"
 OWN = f"[application]\nclass = '{__name__}"
 
 
@@ -78,6 +90,18 @@ def test_windows_from_a_file(line, window):
     assert run.answers == SinkSpec("console", rows=3)
 
 
+def test_events_from_a_file():
+    run = parse_run_file(
+        f"{RIGHT}{TIMED}[events]\nkind = 'noop'\ndwell = '1 m'\ninside = true\ncross = 2.5\n"
+        "[nearest]\nkind = 'console'\nwithin_m = 50.0\n[positions]\nkind = 'noop'"
+    )
+    nearest = Nearest(within_m=50.0)
+    assert run.reported == Events("1 m", inside=True, nearest=nearest, cross=2.5)
+    assert (run.events, run.nearest) == (SinkSpec("noop"), SinkSpec("console"))
+    assert run.positions == SinkSpec("noop")
+    assert parse_run_file(RIGHT).reported is None
+
+
 def test_a_sink_is_not_needed_where_there_is_another():
     text = RIGHT.partition("[sink]")[0] + ANSWERED + "[window]\ncount = 5"
     assert parse_run_file(text).sink is None
@@ -105,6 +129,11 @@ WRONG = {
     OWN + ":Nearer'": "Nearer was not found: AttributeError",
     OWN + ":not_callable'": "is of type int, which cannot be called",
     OWN + ":Nearby'": "cannot be made: TypeError",
+    EVENTS + "dwell = '0 s'": "[events] dwell must be a time such as",
+    EVENTS + "silent = '1 h'": "[events] there is no key silent; did you mean silent_after?",
+    EVENTS + "rows = 3": '[events] rows is for kind "console", and kind is "noop"',
+    "[queries]\npath = 'a.json'\nformat = 'fences'": "so it is for [preload] only",
+    "[preload]\npath = 'a.json'\nformat = 'fences'\noptions.it = 3": "has no option it, only id",
     f"{ANSWERED}[window]\nsliding = '0 s'": 'or "10 minutes", more than 0, got "0 s"',
     f"{ANSWERED}[window]\ncount = 0": "[window] count must be a whole number of at least 1, got 0",
 }
@@ -162,3 +191,20 @@ def test_an_application_that_cannot_be_made_is_told_once():
 def test_a_window_needs_points():
     text = RIGHT.replace("points", "queries") + ANSWERED + "[window]\ncount = 1"
     assert mistakes(text) == ["run.toml:9: [window] needs a table [points]"]
+
+
+WRONG_TOGETHER = {
+    "[events]\nkind = 'noop'": "[point_columns] time is missing: events need the times of points",
+    f"{TIMED}[events]": "[events] kind is missing",
+    EVENTS + "cross = 0": "[events] cross must be the length of the longest line",
+    f"{EVENTS}cross = 1.0\n[application]\nkind = 'subscriptions'": "beside an [application]",
+    f"{EVENTS}[nearest]\nkind = 'noop'\nwithin = 1\nwithin_m = 1": "[nearest] only one of within",
+    f"{TIMED}[positions]\nkind = 'noop'": "[positions] needs a table [events]",
+    "[preload]\nformat = 'fences'": '[preload] path is missing: format "fences" needs a file',
+}
+
+
+@pytest.mark.parametrize("tables", WRONG_TOGETHER)
+def test_what_does_not_go_together_is_named(tables):
+    (found,) = mistakes(RIGHT + tables)
+    assert WRONG_TOGETHER[tables] in found

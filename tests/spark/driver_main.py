@@ -32,7 +32,7 @@ IN_CLEANING = "while files are deleted"
 WORKERS = "the Python workers, while results are computed"
 HOST = "the host of a task with all its processes and copies, while results are computed"
 
-EVENTS = ("12 seconds", "25 seconds", True)
+EVENTS = ("12 seconds", "25 seconds", True, None, 1.2)
 """What is told of objects."""
 
 

@@ -106,26 +106,62 @@ STANDING = f"IF({_ROUND}, 1 + pmod(id, 4), NULL) AS k"
 
 def shape_contains(p: Point, q: Operation) -> bool:
     """Return whether a point is in the shape that SQL makes of a rectangle."""
-    edges = (q.min_x, q.min_y, q.max_x, q.max_y)
-    shaped = q.min_x < q.max_x and q.min_y < q.max_y and max(map(abs, edges)) < 100
-    within = BOUNDS[0] <= q.min_x <= BOUNDS[2] and BOUNDS[1] <= q.min_y <= BOUNDS[3]
-    if not shaped or q.id % 3 == 2 or (q.id % 3 == 0 and not within):
+    if not _is_shaped(q):
         return _rectangle_contains(p, q)
     if q.id % 3 == 1:
-        corners = [(q.min_x, q.min_y), (q.max_x, q.max_y), (q.min_x, q.max_y)]
-        return bool(shapely.Polygon(corners).covers(shapely.Point(p.x, p.y)))
+        return bool(shape_of(q).covers(shapely.Point(p.x, p.y)))
     dx, dy, radius = p.x - q.min_x, p.y - q.min_y, q.max_x - q.min_x
     return dx * dx + dy * dy <= radius * radius
+
+
+def _is_shaped(q: Operation) -> bool:
+    """Return whether SQL makes a circle or a triangle of a rectangle."""
+    edges = (q.min_x, q.min_y, q.max_x, q.max_y)
+    shaped = q.min_x < q.max_x and q.min_y < q.max_y and max(map(abs, edges)) < 100
+    return shaped and (q.id % 3 == 1 or _is_round(q))
+
+
+def _rectangle_of(q: Operation) -> shapely.Geometry:
+    return shapely.box(q.min_x, q.min_y, q.max_x, q.max_y)
+
+
+def shape_of(q: Operation) -> shapely.Geometry:
+    """Return the shape that SQL makes of a rectangle; of a circle its middle."""
+    if not _is_shaped(q):
+        return _rectangle_of(q)
+    if q.id % 3 == 1:
+        return shapely.Polygon([(q.min_x, q.min_y), (q.max_x, q.max_y), (q.min_x, q.max_y)])
+    return shapely.Point(q.min_x, q.min_y)
 
 
 def expected_events(
     world: World, settings: Events = EVENTS, contains: Contains = _rectangle_contains
 ) -> ExpectedEvents:
     """Apply every operation, compare every point with every query, and walk every object."""
-    found = ExpectedEvents(
-        oracle=EventOracle(settings.silent_micros, settings.dwell_micros, settings.inside)
-    )
     queries: dict[int, Operation] = {}
+    shape = _rectangle_of if contains is _rectangle_contains else shape_of
+
+    def crossed(leg: tuple[float, ...], time: int) -> list[int]:
+        line = shapely.LineString([leg[:2], leg[2:]])
+        ends = [Point(0, x, y, time) for x, y in (leg[:2], leg[2:])]
+        return [
+            i
+            for i, q in queries.items()
+            if time < _end(q)
+            and line.distance(place := shape(q))
+            <= (q.max_x - q.min_x) * (place.geom_type == "Point")
+            and not any(contains(end, q) for end in ends)
+        ]
+
+    found = ExpectedEvents(
+        oracle=EventOracle(
+            settings.silent_micros,
+            settings.dwell_micros,
+            settings.inside,
+            settings.cross or 0,
+            crossed,
+        )
+    )
     answers: dict[int, list[int]] = {}
     clock = 0
     for number, (points, operations) in enumerate([Batch([], world.preload), *world.batches], -1):

@@ -91,6 +91,8 @@ def test_events_are_those_of_the_oracle_while_partitions_change(spark, tmp_path,
     assert status.events == sum(wanted.events.values())
     assert status.late_fixes == wanted.oracle.late > 0
     assert status.repeated_fixes == wanted.oracle.repeated > 0
+    assert status.long_legs == wanted.oracle.long_legs > 0
+    assert Counter(event[3] for event in wanted.events)["cross"] > 4
     assert handle._run.totals.last.objects == len(wanted.oracle.objects)
     check_reads(handle, wanted.oracle)
 

@@ -83,7 +83,7 @@ def _check_versions(world, told):
         assert more["min_x"] in versions[number]
         if row["event"] == "enter":
             entered[row["object"], number, row["time"]] = more
-        else:
+        elif row["event"] != "cross":
             since = row["time"].timestamp() - row["seconds"]
             began = datetime.fromtimestamp(round(since, 6), UTC)
             assert entered[row["object"], number, began] == more

@@ -36,6 +36,7 @@ NOT_DEGREES = (
     "latitude from -90 to 90"
 )
 EMPTY = "geometry is empty"
+BEYOND = "geometry goes beyond a longitude of 180; split it with split_antimeridian"
 NOT_FINITE = "geometry has a coordinate that is not finite"
 
 _WIDEN = 1e-9
@@ -73,11 +74,14 @@ def parse_shapes(
     metres: FloatArray,
     k: FloatArray | None = None,
     nearest: Nearest | None = None,
+    *,
+    world: bool = False,
 ) -> ParsedShapes:
     """Parse geometries, given as text; the radii are NaN where there is none.
 
     A text is WKT, GeoJSON, or WKB as hexadecimal digits; null or empty if a query has no shape.
-    With ``nearest``, a circle with ``k`` and a point without a radius are standing points.
+    With ``world``, coordinates are degrees of the whole world, and polygons must lie in it. With
+    ``nearest``, a circle with ``k`` and a point without a radius are standing points.
     """
     number = len(texts)
     if k is None or nearest is None:
@@ -105,6 +109,10 @@ def parse_shapes(
     areas = areas[~has_radius & ~has_k]
     boxes = np.full((number, 4), np.nan)
     boxes[areas] = shapely.bounds(geometries[areas]) if len(areas) else boxes[areas]
+    if world:
+        beyond = (boxes[areas, 0] < -180) | (boxes[areas, 2] > 180)
+        reasons[areas[beyond]], boxes[areas[beyond]] = BEYOND, np.nan
+        areas = areas[~beyond]
     records: list[bytes | None] = [None] * number
     for row, record in zip(areas.tolist(), _polygon_records(geometries[areas]), strict=True):
         records[row] = record
@@ -136,6 +144,14 @@ def _parse(text: str) -> tuple[Any, str | None]:
 
 
 _HEX = frozenset("0123456789abcdefABCDEF")
+
+
+def parse_geometry(content: bytes) -> Any:
+    """Return a geometry in WKB, WKT or GeoJSON; None where it is neither."""
+    try:
+        return shapely.force_2d(_from_bytes(content))
+    except (shapely.errors.ShapelyError, ValueError, UnicodeDecodeError):
+        return None
 
 
 def _from_bytes(content: bytes) -> Any:

@@ -44,18 +44,18 @@ RASTER_MOST = 1024
 """Most rows and columns of a raster."""
 _SLACK = 1e-3
 """Cells by which the part of an edge in a row is widened, far above errors of rounding."""
-_LEAST_CELL = 1e-11
+LEAST_CELL = 1e-11
 """Least size of a raster's cell in relation to coordinates, so that the slack is above rounding."""
 
-_OUTSIDE, _INSIDE, _MIXED = 0, 1, 2
+_OUTSIDE, _INSIDE, MIXED = 0, 1, 2
 
 # Columns of PreparedShapes.table.
-_KIND = 0
-_RECORD = 1  # where the record begins in ``words``
-_SIZE = 2  # rows and columns of the raster, 0 without one
-_CELLS = 3  # where its cells begin
-_ROWS = 4  # where its rows begin in ``starts``
-_FIELDS = 5
+KIND = 0
+RECORD = 1  # where the record begins in ``words``
+SIZE = 2  # rows and columns of the raster, 0 without one
+CELLS = 3  # where its cells begin
+ROWS = 4  # where its rows begin in ``starts``
+TABLE_FIELDS = 5
 
 
 class PreparedShapes(NamedTuple):
@@ -81,7 +81,7 @@ def prepare_shapes(
     """Prepare shapes: record i is ``words[starts[i] : starts[i + 1]]``."""
     words = readonly(words, np.float64)
     table, frames = _layout(words, readonly(starts, np.int64), readonly(boxes, np.float64))
-    sizes = table[:, _SIZE]
+    sizes = table[:, SIZE]
     cells = np.zeros(int((sizes * sizes).sum()), np.uint8)
     row_starts = np.zeros(int(sizes.sum()) + 1, np.int64)
     _count_edges(words, table, frames, row_starts, cells)
@@ -134,7 +134,7 @@ def covered(shapes: PreparedShapes, query: int, x: FloatArray, y: FloatArray) ->
 def covers(shapes: PreparedShapes, query: int, px: float, py: float) -> bool:
     """Return whether a shape contains a point of its rectangle."""
     words, table = shapes.words, shapes.table
-    kind, record = table[query, _KIND], table[query, _RECORD]
+    kind, record = table[query, KIND], table[query, RECORD]
     if kind == RECTANGLE:
         return True
     if kind == CIRCLE:
@@ -142,14 +142,14 @@ def covers(shapes: PreparedShapes, query: int, px: float, py: float) -> bool:
         return bool(dx * dx + dy * dy <= radius * radius)
     if kind == SPHERE:
         return _near(words[record + 1], words[record + 2], words[record + 3], px, py)
-    size = table[query, _SIZE]
+    size = table[query, SIZE]
     if size == 0:
         return _in_rings(words, record, px, py)
     frame = shapes.frames[query]
     row = place_of(py, frame[1], frame[3], size)
     column = place_of(px, frame[0], frame[2], size)
-    cell = shapes.cells[table[query, _CELLS] + row * size + column]
-    if cell != _MIXED:
+    cell = shapes.cells[table[query, CELLS] + row * size + column]
+    if cell != MIXED:
         return bool(cell == _INSIDE)
     return _in_row(shapes, query, row, px, py)
 
@@ -224,9 +224,9 @@ def _in_rings(words: FloatArray, record: int, px: float, py: float) -> bool:
 def _in_row(shapes: PreparedShapes, query: int, row: int, px: float, py: float) -> bool:
     """Compare a point with the edges in its row of the raster."""
     words, table = shapes.words, shapes.table
-    record = table[query, _RECORD]
+    record = table[query, RECORD]
     first = record + 2 + int(words[record + 1])
-    slot = table[query, _ROWS] + row
+    slot = table[query, ROWS] + row
     inside = False
     for k in range(shapes.starts[slot], shapes.starts[slot + 1]):
         j = first + 2 * shapes.edges[k]
@@ -244,17 +244,17 @@ def _layout(
 ) -> tuple[LongArray, FloatArray]:
     """Return table and frames, with the size of each raster."""
     number = len(starts) - 1
-    table = np.zeros((number, _FIELDS), np.int64)
+    table = np.zeros((number, TABLE_FIELDS), np.int64)
     frames = np.zeros((number, 4))
     cells = rows = 0
     for q in range(number):
         record = starts[q]
-        table[q, _RECORD] = record
-        table[q, _CELLS], table[q, _ROWS] = cells, rows
+        table[q, RECORD] = record
+        table[q, CELLS], table[q, ROWS] = cells, rows
         if starts[q + 1] == record:
             continue
         kind = int(words[record])
-        table[q, _KIND] = kind
+        table[q, KIND] = kind
         if kind != POLYGON:
             continue
         edges = 0
@@ -266,11 +266,11 @@ def _layout(
         frames[q, 0], frames[q, 1] = boxes[q, 0], boxes[q, 1]
         frames[q, 2] = size / (boxes[q, 2] - boxes[q, 0])
         frames[q, 3] = size / (boxes[q, 3] - boxes[q, 1])
-        largest = np.abs(boxes[q]).max() * _LEAST_CELL
+        largest = np.abs(boxes[q]).max() * LEAST_CELL
         # Of a polygon almost as thin as floats are dense, all edges are compared.
         if not (largest * frames[q, 2] < 1.0 and largest * frames[q, 3] < 1.0):
             continue
-        table[q, _SIZE] = size
+        table[q, SIZE] = size
         cells += size * size
         rows += size
     return table, frames
@@ -282,10 +282,10 @@ def _count_edges(
 ) -> None:
     """Count the edges in each row of each raster, and mark the cells that they touch."""
     for q in range(len(table)):
-        size = table[q, _SIZE]
+        size = table[q, SIZE]
         if size == 0:
             continue
-        record, frame = table[q, _RECORD], frames[q]
+        record, frame = table[q, RECORD], frames[q]
         at = record + 2 + int(words[record + 1])
         for ring in range(int(words[record + 1])):
             vertices = int(words[record + 2 + ring])
@@ -299,16 +299,16 @@ def _count_edges(
                     place_of(by, frame[1], frame[3], size),
                 )
                 for row in range(low, high + 1):
-                    counts[table[q, _ROWS] + row] += 1
-                    first, last = _columns(ax, ay, bx, by, row, frame, size)
-                    base = table[q, _CELLS] + row * size
+                    counts[table[q, ROWS] + row] += 1
+                    first, last = touched_columns(ax, ay, bx, by, row, frame, size)
+                    base = table[q, CELLS] + row * size
                     for column in range(first, last + 1):
-                        cells[base + column] = _MIXED
+                        cells[base + column] = MIXED
             at += 2 * vertices
 
 
 @compiled
-def _columns(
+def touched_columns(
     ax: float, ay: float, bx: float, by: float, row: int, frame: FloatArray, size: int
 ) -> tuple[int, int]:
     """Return the first and last cell of a row that the edge from a up to b may touch."""
@@ -334,10 +334,10 @@ def _list_edges(
 ) -> None:
     """Write the edges of each row; ``ends`` are the starts of the rows, and are moved on."""
     for q in range(len(table)):
-        size = table[q, _SIZE]
+        size = table[q, SIZE]
         if size == 0:
             continue
-        record, frame = table[q, _RECORD], frames[q]
+        record, frame = table[q, RECORD], frames[q]
         vertex = 0
         first = record + 2 + int(words[record + 1])
         for ring in range(int(words[record + 1])):
@@ -347,7 +347,7 @@ def _list_edges(
                 low = place_of(min(words[j + 1], words[j + 3]), frame[1], frame[3], size)
                 high = place_of(max(words[j + 1], words[j + 3]), frame[1], frame[3], size)
                 for row in range(low, high + 1):
-                    slot = table[q, _ROWS] + row
+                    slot = table[q, ROWS] + row
                     edges[ends[slot]] = vertex + i
                     ends[slot] += 1
             vertex += vertices
@@ -358,14 +358,14 @@ def _fill(shapes: PreparedShapes) -> None:
     """Decide the cells that no edge touches: those side by side are alike."""
     table = shapes.table
     for q in range(len(table)):
-        size = table[q, _SIZE]
+        size = table[q, SIZE]
         frame = shapes.frames[q]
         for row in range(size):
-            base = table[q, _CELLS] + row * size
+            base = table[q, CELLS] + row * size
             py = frame[1] + (row + 0.5) / frame[3]
             known, inside = False, False
             for column in range(size):
-                if shapes.cells[base + column] == _MIXED:
+                if shapes.cells[base + column] == MIXED:
                     known = False
                     continue
                 if not known:

@@ -101,7 +101,12 @@ class Counts:
         "Points without effect on events: of the same object and time as another.",
         name="repeated_fixes",
     )
-
+    long_legs: int = count(
+        "lines",
+        "Lines between two points of an object that are longer than `cross`, so that nothing is "
+        "known of the fences between.",
+        name="long_legs",
+    )
     fetched_bytes: int = count(
         "bytes",
         "Bytes of a remote checkpoint's files that tasks copied to their hosts.",

@@ -20,8 +20,9 @@ from sparkswarm.errors import InputError
 from sparkswarm.observe.describe import decision_json
 from sparkswarm.observe.metrics import Metrics
 from sparkswarm.observe.progress import Observer, Status
-from sparkswarm.runfile.schema import RunFile, SinkSpec, SourceSpec
+from sparkswarm.runfile.schema import FENCES, RunFile, SinkSpec, SourceSpec
 from sparkswarm.spark.engine import Swarm
+from sparkswarm.spark.fences import read_fences
 from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.kafka_sink import KafkaSink
 from sparkswarm.spark.session import session
@@ -106,13 +107,17 @@ def start(spark: SparkSession, run: RunFile, observers: Sequence[Observer] = ())
         If Spark cannot read a source; the message names its table in the file.
     """
     past = [read(spark, source, False) for source in run.history or ()]
-    return Swarm(spark, run.swarm, run.application, run.window).start(
+    swarm = Swarm(spark, run.swarm, run.application, run.window, events=run.reported)
+    return swarm.start(
         read(spark, run.points, True) if run.points else None,
         read(spark, run.queries, True) if run.queries else None,
         preload=read(spark, run.preload, False) if run.preload else None,
         sink=make_sink(run.sink),
         summaries=make_sink(run.summaries),
         answers=make_sink(run.answers),
+        events=make_sink(run.events),
+        nearest=make_sink(run.nearest),
+        positions=make_sink(run.positions),
         checkpoint=run.checkpoint,
         point_columns=run.point_columns,
         query_columns=run.query_columns,
@@ -127,6 +132,8 @@ def start(spark: SparkSession, run: RunFile, observers: Sequence[Observer] = ())
 
 def read(spark: SparkSession, source: SourceSpec, as_stream: bool) -> DataFrame:
     """Return the DataFrame of a source, as a stream or read once."""
+    if source.format == FENCES:
+        return read_fences(spark, source.path or "", id=source.options.get("id"))
     reader: Any = (spark.readStream if as_stream else spark.read).format(source.format)
     reader = reader.options(**source.options)
     if source.schema:

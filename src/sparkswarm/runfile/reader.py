@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import importlib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sparkswarm.apps.aggregates.application import Aggregates
 from sparkswarm.apps.application import Application
+from sparkswarm.apps.events.settings import Events, Nearest
 from sparkswarm.apps.subscriptions.application import Subscriptions
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ConfigError
-from sparkswarm.options import suggestion
+from sparkswarm.options import Option, suggestion
 from sparkswarm.runfile.lines import line_numbers
 from sparkswarm.runfile.schema import (
+    EVENT_KEYS,
+    FENCES,
+    NEAREST_KEYS,
     SECTIONS,
+    SINK_KEYS,
     SOURCE_KEYS,
     MetricsSpec,
     RunFile,
@@ -40,7 +45,7 @@ from sparkswarm.workloads.synthetic_options import (
     parse_options,
 )
 
-SINKS = ("sink", "summaries", "answers")
+SINKS = ("sink", "summaries", "answers", "events", "nearest", "positions")
 
 SINK_KEYS_OF: Mapping[str, tuple[str, str]] = {
     "path": ("parquet", "a folder"),
@@ -138,6 +143,7 @@ class _Reader:
         trigger = self._trigger()
         application, window = self._application("application"), self._window()
         self._check_outputs(application)
+        reported = self._events(application)
         if self.mistakes or swarm is None:
             return None
         past = [self._source(f"history.{name}") for name in ("points", "queries")]
@@ -160,6 +166,10 @@ class _Reader:
             sink=self._sink("sink"),
             summaries=self._sink("summaries"),
             answers=self._sink("answers"),
+            events=self._sink("events"),
+            nearest=self._sink("nearest"),
+            positions=self._sink("positions"),
+            reported=reported,
             quarantine=self._sink("quarantine"),
         )
 
@@ -259,6 +269,23 @@ class _Reader:
         for name, section in SECTIONS.items():
             if section.keys is SOURCE_KEYS and name in self._values:
                 self._check_synthetic(section)
+                self._check_fences(section)
+
+    def _check_fences(self, section: Section) -> None:
+        """Check a source that reads files of fences."""
+        values = self._values[section.name]
+        if values.get("format") != FENCES:
+            return
+        if section.name != "preload":
+            text = f'[{section.name}] format "{FENCES}" is read once, so it is for [preload] only'
+            self._mistake((*section.path, "format"), text)
+        if "path" not in values:
+            text = f'[{section.name}] path is missing: format "{FENCES}" needs a file'
+            self._mistake(section.path, text)
+        for name in values.get("options") or {}:
+            if name != "id":
+                text = f'[{section.name}] format "{FENCES}" has no option {name}, only id'
+                self._mistake((*section.path, "options", name), text)
 
     def _check_synthetic(self, section: Section) -> None:
         """Check the options of the synthetic sources."""
@@ -319,7 +346,37 @@ class _Reader:
 
     def _sink(self, name: str) -> SinkSpec | None:
         values = self._values.get(name)
-        return None if values is None else SinkSpec(**values)
+        if values is None:
+            return None
+        return SinkSpec(**{key.name: values[key.name] for key in SINK_KEYS if key.name in values})
+
+    def _events(self, application: Application | None) -> Events | None:
+        """Return which events are reported; None if there is no table or it has a mistake."""
+        table, asked = self._values.get("events"), self._values.get("nearest")
+        for name in ("nearest", "positions"):
+            if name in self._values and table is None:
+                self._mistake((name,), f"[{name}] needs a table [events]")
+        if table is None:
+            return None
+        if "points" not in self._values:
+            self._mistake(("events",), "[events] needs a table [points]")
+        elif not self._values.get("point_columns", {}).get("time"):
+            text = "[point_columns] time is missing: events need the times of points"
+            self._mistake(("events",), text)
+        if "cross" in table and application is not None:
+            text = "[events] cross cannot be reported beside an [application]; leave out either"
+            self._mistake(("events", "cross"), text)
+        nearest = None
+        try:
+            if asked is not None:
+                nearest = Nearest(**_chosen(asked, NEAREST_KEYS))
+        except ConfigError as error:
+            self._mistake(("nearest",), f"[nearest] {error}")
+        try:
+            return Events(**_chosen(table, EVENT_KEYS), nearest=nearest)
+        except ConfigError as error:
+            self._mistake(("events",), f"[events] {error}")
+            return None
 
     def _source(self, name: str) -> SourceSpec | None:
         values = self._values.get(name)
@@ -342,6 +399,12 @@ class _Reader:
         """Add a mistake, at the line of the innermost name of the path that is in the file."""
         lines = (self._lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self._lines)
         self.mistakes.append(Mistake(next(lines, None), text))
+
+
+def _chosen(values: Mapping[str, Any], keys: Iterable[Option]) -> dict[str, Any]:
+    """Return the values of some keys, those that are allowed."""
+    given = {key.name: values.get(key.name) for key in keys}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _misfits(table: Mapping[str, Any], has_inner: bool) -> Iterator[tuple[str, str]]:

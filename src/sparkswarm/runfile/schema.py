@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sparkswarm.apps.application import Application
+from sparkswarm.apps.events.settings import Events, Nearest
 from sparkswarm.config import RENAMED_SETTINGS, SwarmConfig
 from sparkswarm.errors import InputError
 from sparkswarm.options import (
@@ -23,6 +24,7 @@ from sparkswarm.options import (
     ValueKind,
     choice,
     markdown,
+    number,
     option,
     options_of,
     whole,
@@ -32,6 +34,9 @@ from sparkswarm.window.durations import microseconds
 from sparkswarm.window.windows import WINDOWS, Window
 
 METRICS_PORT = 9751
+
+FENCES = "fences"
+"""Format of files that :func:`sparkswarm.read_fences` reads."""
 
 # -- kinds of values ---------------------------------------------------------------------------
 
@@ -121,7 +126,9 @@ class SourceSpec:
     format: str = option(
         REQUIRED,
         TEXT,
-        "A format that Spark reads: `parquet`, `json`, `csv`, `kafka`, `swarm_cities`, …",
+        "A format that Spark reads: `parquet`, `json`, `csv`, `kafka`, `swarm_cities`, …; for "
+        "`[preload]` also `fences`: GeoJSON, GeoParquet or a shapefile, with the option `id`, the "
+        "property or column with the ids.",
     )
     path: str | None = option(None, TEXT, "Folder of the files, for formats of files.")
     schema: str | None = option(
@@ -188,6 +195,9 @@ class RunFile:
     summaries: SinkSpec | None = None
     answers: SinkSpec | None = None
     quarantine: SinkSpec | None = None
+    events: SinkSpec | None = None
+    nearest: SinkSpec | None = None
+    positions: SinkSpec | None = None
     results: Literal["points", "pairs"] = "points"
     swarm: SwarmConfig = field(default_factory=SwarmConfig)
     master: str | None = None
@@ -201,6 +211,8 @@ class RunFile:
     query_columns: QueryColumns = field(default_factory=QueryColumns)
     application: Application | None = None
     window: Window | None = None
+    reported: Events | None = None
+    """Which events are reported."""
     trigger: Mapping[str, str | bool] | None = None
     metrics: MetricsSpec | None = None
 
@@ -287,6 +299,29 @@ APPLICATION_KEYS = (
     _key("arguments", TABLE, "Keyword arguments for that class.", {}),
 )
 
+EVENT_KEYS = (
+    _key("dwell", _duration(1), "Report `dwell` after this time in a query."),
+    _key(
+        "silent_after",
+        _duration(1),
+        "An object without a point for longer than this leaves its queries and is forgotten.",
+        Events().silent_after,
+    ),
+    _key("inside", BOOLEAN, "Report `inside` for every further point in a query.", False),
+    _key(
+        "cross",
+        number(0),
+        "Report `cross` for queries that an object passed through between two points, which are "
+        "at most this far apart, in units of the coordinates.",
+    ),
+)
+
+NEAREST_KEYS = (
+    _key("k", whole(1), "Maximum number of objects, where a query's own is null.", Nearest().k),
+    _key("within", number(0), "Largest distance, in units of the coordinates."),
+    _key("within_m", number(0), "Instead of `within`: largest distance in metres, for degrees."),
+)
+
 SECTIONS: Mapping[str, Section] = {
     section.name: section
     for section in (
@@ -364,6 +399,24 @@ SECTIONS: Mapping[str, Section] = {
         ),
         Section("answers", "Where answers to snapshot queries are written.", SINK_KEYS),
         Section(
+            "events",
+            "Which [events](events.md) between objects and queries are reported, and where they "
+            "are written. `[point_columns]` must name the `time`.",
+            (*SINK_KEYS, *EVENT_KEYS),
+        ),
+        Section(
+            "nearest",
+            "What queries that are a `POINT` ask for: the objects [nearest](events.md#nearest) to "
+            "them, and where answers are written when they change.",
+            (*SINK_KEYS, *NEAREST_KEYS),
+        ),
+        Section(
+            "positions",
+            "Where answers to questions about objects are written: operations `inside`, `where` "
+            "and `nearest` in the stream of queries.",
+            SINK_KEYS,
+        ),
+        Section(
             "quarantine",
             "Where rejected rows are written in addition to the checkpoint, which always has them.",
             (
@@ -413,6 +466,11 @@ def keys_tables() -> str:
             body = f"The fields of [`{name}`](engine.md#points-and-queries), as strings.\n"
         elif section.keys == SOURCE_KEYS and section.name != "points":
             body = "The keys are those of `[points]`.\n"
+        elif section.name in ("events", "nearest"):
+            fields = ", ".join(f"`{key.name}`" for key in section.keys[len(SINK_KEYS) :])
+            owner = section.name.title()
+            body = "The keys are those of `[sink]`, without `results`, and the fields of "
+            body += f"[`{owner}`](api.md#events): {fields}.\n"
         elif section.keys == SINK_KEYS:
             body = "The keys are those of `[sink]`, without `results`.\n"
         elif section.name == "application.of":

@@ -1,37 +1,53 @@
 """Reads files of geofences as a DataFrame of queries.
 
-Owns how GeoJSON and GeoParquet become the columns of queries. Geometries are not checked here: the
-engine does that, and puts bad ones into the quarantine. Runs on the driver, before a start.
+Owns how GeoJSON, GeoParquet and shapefiles become the columns of queries. Geometries are not
+checked here: the engine does that, and puts bad ones into the quarantine. Runs on the driver,
+before a start.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.dataset
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, StructField, StructType
 
-from sparkswarm.errors import InputError
+from sparkswarm.apps.antimeridian import split_geometries
+from sparkswarm.apps.shapefile import read_shapes, read_table
+from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.spark.columns import QueryColumns
 
 _ID, _GEOMETRY = QueryColumns().id, QueryColumns().geometry
 _GEOJSON = (".json", ".geojson")
+_SHAPEFILE = ".shp"
 
 
-def read_fences(spark: SparkSession, path: str, *, id: str | None = None) -> DataFrame:
+def read_fences(
+    spark: SparkSession,
+    path: str,
+    *,
+    id: str | None = None,
+    antimeridian: Literal["keep", "split"] = "keep",
+) -> DataFrame:
     """Return the geofences of a file as queries, ready for ``preload``.
 
     Parameters
     ----------
     path
         A GeoJSON file, whose name ends with ``.geojson`` or ``.json``, with a FeatureCollection or
-        a Feature; or a GeoParquet file, or a folder of such files.
+        a Feature; a shapefile, whose name ends with ``.shp``, with its ``.dbf`` beside it; or a
+        GeoParquet file, or a folder of such files. Coordinates are taken as they are.
     id
         The property or column with the id of a fence. By default a feature's own ``id``, or the
         property or column ``id``. In GeoJSON ids are whole numbers if all of them are, else text.
+    antimeridian
+        ``split`` to cut what crosses the anti-meridian, as :func:`split_antimeridian` does;
+        ``keep`` for files that have it cut, as RFC 7946 demands, or that are not in degrees.
 
     Returns
     -------
@@ -44,11 +60,45 @@ def read_fences(spark: SparkSession, path: str, *, id: str | None = None) -> Dat
     Raises
     ------
     InputError
-        If the file is neither, or a fence has no id.
+        If the file is none of these, or a fence has no id.
     """
+    if antimeridian not in ("keep", "split"):
+        raise ConfigError(f"antimeridian must be 'keep' or 'split', got {antimeridian!r}")
     if path.lower().endswith(_GEOJSON):
-        return _read_geojson(spark, path, id)
-    return _read_geoparquet(spark, path, id or _ID)
+        fences = _read_geojson(spark, path, id)
+    elif path.lower().endswith(_SHAPEFILE):
+        fences = _read_shapefile(spark, path, id or _ID)
+    else:
+        fences = _read_geoparquet(spark, path, id or _ID)
+    return split_antimeridian(fences) if antimeridian == "split" else fences
+
+
+def split_antimeridian(queries: DataFrame, geometry: str = _GEOMETRY) -> DataFrame:
+    """Return queries in degrees whose polygons are cut at the anti-meridian.
+
+    An edge over more than 180 degrees of longitude is taken to go the other way around, as one from
+    179 to -179 does, and longitudes beyond 180 go on around the earth. A ring that goes once around
+    encloses the pole on whose side it lies; where it is on both sides of the equator, the pole to
+    its left. What does not cross stays as it is.
+
+    Parameters
+    ----------
+    queries
+        A static or streaming DataFrame.
+    geometry
+        Its column of geometries, which becomes binary.
+    """
+    if geometry not in queries.columns:
+        raise InputError(f"queries have no column {geometry!r}; they have {queries.columns}")
+    at = queries.columns.index(geometry)
+    fields = [StructField(f.name, f.dataType) for f in queries.schema]
+    fields[at] = StructField(geometry, BinaryType())
+
+    def split(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.set_column(at, geometry, split_geometries(batch.column(at)))
+
+    return queries.mapInArrow(split, StructType(fields))
 
 
 def _read_geojson(spark: SparkSession, path: str, id_name: str | None) -> DataFrame:
@@ -136,6 +186,28 @@ def _column(values: list[Any]) -> pa.Array:
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             pass
     return pa.array([None if value is None else json.dumps(value) for value in values])
+
+
+def _read_shapefile(spark: SparkSession, path: str, id_name: str) -> DataFrame:
+    shapes = read_shapes(path, _bytes_of(spark, path))
+    beside = path[: -len(_SHAPEFILE)] + (".dbf" if path.endswith(_SHAPEFILE) else ".DBF")
+    columns = read_table(beside, _bytes_of(spark, beside))
+    if id_name not in columns:
+        raise InputError(f"{beside} has no column {id_name!r}; name one as id, of {[*columns]}")
+    ids = columns.pop(id_name)
+    if len(ids) != len(shapes):
+        raise InputError(f"{beside} has {len(ids)} rows for {len(shapes)} shapes; export it again")
+    others = {f"property_{n}" if n in (_ID, _GEOMETRY) else n: c for n, c in columns.items()}
+    geometries = pa.array(shapes, pa.binary())
+    return spark.createDataFrame(pa.table({_ID: ids, _GEOMETRY: geometries, **others}))
+
+
+def _bytes_of(spark: SparkSession, path: str) -> bytes:
+    try:
+        (row,) = spark.read.format("binaryFile").load(path).select("content").collect()
+    except (PySparkException, ValueError) as error:
+        raise InputError(f"{path} cannot be read; is it there?") from error
+    return bytes(row.content)
 
 
 def _read_geoparquet(spark: SparkSession, path: str, id_name: str) -> DataFrame:

@@ -11,7 +11,7 @@ another version than the code's is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,17 +64,38 @@ def arrays_from_bytes(content: pa.Buffer, *versions: int) -> dict[str, npt.NDArr
 
 def tables_to_bytes(tables: Sequence[pa.Table], version: int = 1) -> tuple[pa.Buffer, list[int]]:
     """Return the content of a file with these tables, and the offset of each."""
-    sink = pa.BufferOutputStream()
-    offsets = []
-    for table in tables:
-        if version != 1:
-            metadata = {**(table.schema.metadata or {}), b"version": str(version)}
-            table = table.replace_schema_metadata(metadata)
-        offsets.append(sink.tell())
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table.combine_chunks())
-        sink.write(b"\0" * (-sink.tell() % _ALIGNMENT))
-    return sink.getvalue(), offsets
+    if version != 1:
+        tables = [
+            table.replace_schema_metadata(
+                {**(table.schema.metadata or {}), b"version": str(version)}
+            )
+            for table in tables
+        ]
+    whole = [table.combine_chunks() for table in tables]
+    offsets: list[int] = []
+
+    def write(sink: pa.NativeFile) -> None:
+        offsets.clear()
+        for table in whole:
+            offsets.append(sink.tell())
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            sink.write(b"\0" * (-sink.tell() % _ALIGNMENT))
+
+    return written(write), offsets
+
+
+def written(write: Callable[[pa.NativeFile], None]) -> pa.Buffer:
+    """Return what a function writes, which is called twice: its length is measured first.
+
+    A buffer that grows while it is written is copied several times.
+    """
+    measured = pa.MockOutputStream()
+    write(measured)
+    content = pa.allocate_buffer(measured.size())
+    with pa.FixedSizeBufferWriter(content) as sink:
+        write(sink)
+    return content
 
 
 def table_from_bytes(content: pa.Buffer, offset: int, version: int = 1) -> pa.Table:

@@ -41,6 +41,7 @@ from sparkswarm.apps.events.walk import (
     walk,
 )
 from sparkswarm.compiled import BoolArray, LongArray
+from sparkswarm.index.legs import Legs
 from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.formats import arrays_from_bytes, arrays_to_bytes
 from sparkswarm.store.names import values_of_names
@@ -72,10 +73,15 @@ class FenceChanges(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """What a batch made of a bucket: events, the objects after it, and what was ignored."""
+    """What a batch made of a bucket: events, the objects after it, and what was ignored.
+
+    ``walkers`` are the objects of ``legs``, which may cross fences.
+    """
 
     events: pa.Table
     objects: pa.Table
+    walkers: pa.Array
+    legs: Legs
     ignored: Ignored
 
 
@@ -130,17 +136,20 @@ def advance(
         silent=settings.silent_micros,
         dwell=settings.dwell_micros,
         inside=settings.inside,
+        cross=settings.cross or 0.0,
         changed=np.ascontiguousarray(changes.ids, np.int64),
         exists=np.ascontiguousarray(changes.exists, np.bool_),
     )
     before = _object_arrays(objects, number)
-    events, after, ignored = walk(
+    events, after, legs, ignored = walk(
         before, _sorted_fixes(fixes, code[known:], number, len(before.fence)), rules
     )
     labels = {name: _labels(objects, fixes, name) for name in bound.labels}
     return Advance(
         _event_table(events, encoded.dictionary, labels, bound),
         _object_table(after, encoded.dictionary, labels, bound),
+        encoded.dictionary.take(pa.array(legs.object)),
+        Legs(*legs[1:]),
         Ignored(*map(int, ignored)),
     )
 
@@ -238,6 +247,32 @@ def _event_table(
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def cross_events(
+    walkers: pa.Array,
+    legs: Legs,
+    fences: LongArray,
+    labels: Mapping[str, pa.StringArray],
+    bound: BoundEvents,
+) -> pa.Table:
+    """Return the events of objects whose legs cross fences; all have one row for each event."""
+    number = len(fences)
+    fence = pa.array(fences)
+    if bound.has_names:
+        fence = values_of_names(labels[NAMES], bound.fence_type)
+    schema = event_schema(bound)
+    columns = [
+        walkers,
+        fence,
+        KINDS.take(pa.array(np.full(number, EventKind.CROSS))),
+        pa.nulls(number, pa.string()),
+        pa.array(legs.time).cast(schema.field("time").type),
+        *map(pa.array, (legs.from_x, legs.from_y, legs.x, legs.y)),
+        pa.nulls(number, pa.float64()),
+        *([labels[PROPERTIES]] if bound.properties else []),
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def _object_table(
     after: ObjectArrays, names: pa.Array, labels: Mapping[str, pa.StringArray], bound: BoundEvents
 ) -> pa.Table:
@@ -245,7 +280,7 @@ def _object_table(
     # An object that is forgotten is in no fence.
     starts = pa.array(np.append(after.starts[:-1][kept], after.starts[-1]).astype(np.int32))
     columns = {
-        OBJECT: names.take(pa.array(kept)),
+        OBJECT: names if len(kept) == len(names) else names.take(pa.array(kept)),
         TIME: pa.array(after.time[kept]),
         X: pa.array(after.x[kept]),
         Y: pa.array(after.y[kept]),

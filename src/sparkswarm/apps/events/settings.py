@@ -57,12 +57,17 @@ class Events:
         Report ``inside`` for every fix in a fence that the object was in before.
     nearest
         What queries that are points ask for: their k nearest objects. None for circles without.
+    cross
+        Report ``cross`` for fences that an object passed through between two fixes of which neither
+        is inside, where the straight line between them is at most this long, in units of the
+        coordinates. None for no such events; they cost a search for each fix.
     """
 
     dwell: str | None = None
     silent_after: str = "1 hour"
     inside: bool = False
     nearest: Nearest | None = None
+    cross: float | None = None
     dwell_micros: int = field(init=False, repr=False)
     silent_micros: int = field(init=False, repr=False)
 
@@ -71,9 +76,18 @@ class Events:
             raise ConfigError(f"inside must be True or False, got {self.inside!r}")
         if self.nearest is not None and not isinstance(self.nearest, Nearest):
             raise ConfigError(f"nearest must be Nearest(...), got {self.nearest!r}")
+        if self.cross is not None and not _is_length(self.cross):
+            raise ConfigError(
+                "cross must be the length of the longest line between two fixes that is looked at, "
+                f"in units of the coordinates, got {self.cross!r}"
+            )
         dwell = 0 if self.dwell is None else _duration("dwell", self.dwell)
         object.__setattr__(self, "dwell_micros", dwell)
         object.__setattr__(self, "silent_micros", _duration("silent_after", self.silent_after))
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _duration(name: str, text: object) -> int:

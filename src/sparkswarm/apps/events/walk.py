@@ -8,6 +8,8 @@ Pure: arrays in, arrays out. All times are microseconds, of the objects' own clo
 - An object's fixes are taken in the order of their times. One that is older than the object's last
   fix, or than ``silent`` before the clock, is late; of several with one time, the first by x, y and
   fences counts, and the others are repeated. Neither has an effect.
+- From one fix to the next goes a leg, which may cross fences; where there was a gap longer than
+  ``silent``, or the leg is longer than ``cross``, there is none.
 - A fix compares the fences that contain it with those that the object was in: ``enter``, exit
   ``left``, ``inside``, and ``dwell`` at the first fix after that time, once a stay. A fence that
   has expired by the time of the fix is left as ``expired``. After a gap longer than ``silent`` all
@@ -36,6 +38,7 @@ class EventKind(IntEnum):
     EXIT = 1
     INSIDE = 2
     DWELL = 3
+    CROSS = 4
 
 
 class ExitReason(IntEnum):
@@ -49,7 +52,7 @@ class ExitReason(IntEnum):
     EXPIRED = 5
 
 
-_ENTER, _EXIT, _INSIDE, _DWELL = map(int, EventKind)
+_ENTER, _EXIT, _INSIDE, _DWELL = map(int, list(EventKind)[:4])
 _NONE, _LEFT, _SILENT, _REMOVED, _REPLACED, _EXPIRED = map(int, ExitReason)
 
 INSERTION_MOST = 32
@@ -106,6 +109,8 @@ class EventRules(NamedTuple):
         As in :class:`~sparkswarm.apps.events.settings.Events`; a dwell of 0 is none.
     inside
         Whether to report ``inside``.
+    cross
+        Length of the longest legs that are returned; 0 for none.
     changed, exists
         Sorted ids of the fences that operations changed, and whether each exists still.
     """
@@ -115,6 +120,7 @@ class EventRules(NamedTuple):
     silent: int
     dwell: int
     inside: bool
+    cross: float
     changed: LongArray
     exists: BoolArray
 
@@ -135,13 +141,26 @@ class EventArrays(NamedTuple):
     label: LongArray
 
 
-class Ignored(NamedTuple):
-    """Fixes without effect."""
+class LegArrays(NamedTuple):
+    """Legs of objects: straight lines from one fix to the next, and the time of the next."""
 
-    late: int
-    """Older than the object's last fix, or than ``silent_after`` before the clock."""
-    repeated: int
-    """Of the same time as another fix of the object."""
+    object: LongArray
+    from_x: FloatArray
+    from_y: FloatArray
+    x: FloatArray
+    y: FloatArray
+    time: LongArray
+
+
+class Ignored(NamedTuple):
+    """What has no effect."""
+
+    late: int = 0
+    """Fixes older than the object's last, or than ``silent_after`` before the clock."""
+    repeated: int = 0
+    """Fixes of the same time as another of the object."""
+    long_legs: int = 0
+    """Legs longer than ``cross``."""
 
 
 @compiled
@@ -234,8 +253,8 @@ def _emit(
 @compiled
 def walk(
     objects: ObjectArrays, fixes: Fixes, rules: EventRules
-) -> tuple[EventArrays, ObjectArrays, Ignored]:
-    """Take objects through their fixes; return the events, and what is known of objects then."""
+) -> tuple[EventArrays, ObjectArrays, LegArrays, Ignored]:
+    """Take objects through their fixes; return the events, what is known of objects, and legs."""
     number, nan = len(objects.known), np.nan
     old_pairs, new_pairs = len(objects.fence), len(fixes.fence)
     # A fix in a fence is an enter, which one exit can follow, or a stay, with two events at most.
@@ -264,8 +283,13 @@ def walk(
     fence, since = np.empty((2, largest), np.int64), np.empty((2, largest), np.int64)
     until, dwelt = np.empty((2, largest), np.int64), np.empty((2, largest), np.uint8)
     label = np.empty((2, largest), np.int64)
+    places = len(fixes.time) if rules.cross > 0 else 0
+    legs = LegArrays(
+        np.empty(places, np.int64), np.empty(places), np.empty(places), np.empty(places),
+        np.empty(places), np.empty(places, np.int64),
+    )  # fmt: skip
     horizon = rules.horizon
-    n = late = repeated = kept = 0
+    n = late = repeated = kept = walked = long_legs = 0
     for o in range(number):
         now, size = 0, 0
         known, time, x, y = objects.known[o], objects.time[o], objects.x[o], objects.y[o]
@@ -311,6 +335,14 @@ def walk(
             from_x, from_y = (x, y) if known else (nan, nan)
             to_x, to_y = fixes.x[chosen], fixes.y[chosen]
             low, high = fixes.low[chosen], fixes.high[chosen]
+            if rules.cross > 0 and known and (x != to_x or y != to_y):
+                if np.hypot(to_x - x, to_y - y) <= rules.cross:
+                    legs.object[walked], legs.time[walked] = o, t
+                    legs.from_x[walked], legs.from_y[walked] = x, y
+                    legs.x[walked], legs.y[walked] = to_x, to_y
+                    walked += 1
+                else:
+                    long_legs += 1
             # Exits by expiry have the time before: they come first.
             for expired in (True, False):
                 k = low
@@ -384,4 +416,8 @@ def walk(
         after.fence[:kept], after.since[:kept], after.until[:kept], after.dwelt[:kept],
         after.label[:kept],
     )  # fmt: skip
-    return events, left, Ignored(late, repeated)
+    some = LegArrays(
+        legs.object[:walked], legs.from_x[:walked], legs.from_y[:walked], legs.x[:walked],
+        legs.y[:walked], legs.time[:walked],
+    )  # fmt: skip
+    return events, left, some, Ignored(late, repeated, long_legs)

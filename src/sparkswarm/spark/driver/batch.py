@@ -350,7 +350,10 @@ def _with_bases(stages: Stages, context: DriverContext) -> TaskInput:
 
 def packed_frame(spark: SparkSession, rows: Sequence[PackedRows]) -> DataFrame:
     """Return packed rows of the driver."""
-    plain = [(int(kind), target, content) for kind, target, content in rows]
+    plain = [
+        (int(kind), target, None if content is None else content.to_pybytes())
+        for kind, target, content in rows
+    ]
     return spark.createDataFrame(plain, PACKED_DDL)
 
 

@@ -288,7 +288,7 @@ def read_layout(
         queries=known,
         application=_bound(application, chosen, also),
         window=window,
-        events=_bound_events(events, chosen, point_columns, known),
+        events=_bound_events(events, chosen, point_columns, known, application),
         answers=answers,
         answer_schema=answer_schema,
     )
@@ -328,7 +328,11 @@ def _bound(
 
 
 def _bound_events(
-    events: Events | None, points: DataFrame | None, columns: PointColumns, queries: QueryFields
+    events: Events | None,
+    points: DataFrame | None,
+    columns: PointColumns,
+    queries: QueryFields,
+    application: Application | None,
 ) -> BoundEvents | None:
     if events is None:
         return None
@@ -338,6 +342,11 @@ def _bound_events(
         raise InputError(
             "events need the times of points, which say what came first; name their column with "
             "PointColumns(time=...)"
+        )
+    if events.cross is not None and application is not None:
+        raise ConfigError(
+            "with an application there are no cross events: it says which points match a query, "
+            "but not which lines between points do; leave out cross or the application"
         )
     kind = to_arrow_type(points.schema[ID].dataType, timezone="UTC")
     check_object_type(kind)

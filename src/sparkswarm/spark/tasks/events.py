@@ -10,7 +10,7 @@ the same content and reports the same events.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,10 +27,6 @@ from sparkswarm.apps.events.nearest import (
 from sparkswarm.apps.events.objects import (
     BUCKETS,
     FENCES,
-    NAMES,
-    OBJECT,
-    PROPERTIES,
-    STANDING,
     TIME,
     UNTIL,
     BoundEvents,
@@ -39,19 +35,24 @@ from sparkswarm.apps.events.objects import (
     object_schema,
 )
 from sparkswarm.apps.events.walk import Ignored
+from sparkswarm.compiled import LongArray
 from sparkswarm.errors import ConfigError
 from sparkswarm.index.layout import NEVER
+from sparkswarm.index.legs import Legs
 from sparkswarm.observe.progress import Counts
 from sparkswarm.spark.task_output import TaskOutput, TaskStage, Written
-from sparkswarm.spark.tasks.packing import RowKind, group_rows, pack_rows, unpack_rows
+from sparkswarm.spark.tasks.crossing import crossings
+from sparkswarm.spark.tasks.lots import labels_of
+from sparkswarm.spark.tasks.packing import RowKind, group_rows, pack_rows
 from sparkswarm.store.files import FileRef, Folder
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
 from sparkswarm.store.manifest import ObjectsRef
+from sparkswarm.store.queries import ID
 
 if TYPE_CHECKING:
     from sparkswarm.spark.task_input import TaskInput
     from sparkswarm.spark.tasks.context import BatchContext
-    from sparkswarm.spark.tasks.lots import Label, Lot
+    from sparkswarm.spark.tasks.lots import Lot
 
 
 def event_tasks(executors: int) -> int:
@@ -69,16 +70,46 @@ def fix_rows(ctx: BatchContext, lot: Lot, results: pa.RecordBatch | None) -> pa.
     if results is not None:
         types = results.schema.types[: len(types)]
     events = _events(ctx.input)
-    fixes = _typed(lot.fixes(_labels(events)), events)
-    objects = fixes.column(OBJECT).combine_chunks()
-    order, starts = group_rows(buckets_of(objects) % np.int32(tasks), tasks)
-    fixes = fixes.take(pa.array(order)).combine_chunks()
-    some = [
-        (RowKind.FIXES, task, pack_rows(fixes.slice(low, high - low)))
-        for task, (low, high) in enumerate(itertools.pairwise(starts.tolist()))
-        if low < high
-    ]
+    buckets, ends = _buckets_by_task(tasks)
+    objects = lot.points.column(ID).combine_chunks().take(pa.array(lot.rows))
+    order, starts = group_rows(np.argsort(buckets)[buckets_of(objects)].astype(np.int32), BUCKETS)
+    fixes = _typed(lot.fixes(labels_of(events), order), events).combine_chunks()
+    some = []
+    for task, (first, last) in enumerate(itertools.pairwise([0, *ends])):
+        here = starts[first : last + 1]
+        if here[0] < here[-1]:
+            rows = fixes.slice(here[0], here[-1] - here[0])
+            rows = rows.replace_schema_metadata({_STARTS: (here - here[0]).tobytes()})
+            some.append((RowKind.FIXES, task, pack_rows(rows)))
     return schema.packed_rows(some, types)
+
+
+_STARTS = b"starts"
+"""Where the fixes of each bucket of a task begin in a package, and where the last end."""
+
+
+def _task_buckets(task: int, tasks: int) -> range:
+    """Return the buckets that a task keeps."""
+    return range(task, BUCKETS, tasks)
+
+
+def _buckets_by_task(tasks: int) -> tuple[LongArray, list[int]]:
+    """Return all buckets, those of a task together, and where those of each task end."""
+    kept = [_task_buckets(task, tasks) for task in range(tasks)]
+    return np.concatenate(kept), np.cumsum([len(some) for some in kept]).tolist()
+
+
+def _fixes_by_bucket(packed: Iterable[pa.Buffer], buckets: range) -> dict[int, pa.Table]:
+    """Return the packed fixes of a task by bucket; nothing is copied."""
+    found: dict[int, list[pa.Table]] = {}
+    for content in packed:
+        with pa.ipc.open_stream(content) as reader:
+            starts = np.frombuffer(reader.schema.metadata[_STARTS], np.int64).tolist()
+            rows = reader.read_all().replace_schema_metadata()
+        for bucket, (low, high) in zip(buckets, itertools.pairwise(starts), strict=True):
+            if low < high:
+                found.setdefault(bucket, []).append(rows.slice(low, high - low))
+    return {bucket: pa.concat_tables(some) for bucket, some in found.items()}
 
 
 def events_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -101,24 +132,22 @@ class ObjectsWork:
     def __init__(self, ctx: BatchContext, task: int) -> None:
         self._ctx = ctx
         self._task = task
-        self._buckets = range(task, BUCKETS, event_tasks(ctx.plan.executors))
+        self._buckets = _task_buckets(task, event_tasks(ctx.plan.executors))
         self._events = _events(ctx.input)
         self._changes = _fence_changes(ctx)
         self._after: dict[int, pa.Table] = {}
         self._told = 0
-        self._ignored = Ignored(0, 0)
+        self._walkers: list[pa.Array] = []
+        self._legs: list[Legs] = []
+        self._ignored = Ignored()
 
     def advance(self, packed: list[pa.Buffer]) -> Iterator[pa.RecordBatch]:
         """Yield the events of packed fixes, and of time and operations, bucket by bucket."""
         events, clock = self._events, self._ctx.epoch.clock
-        fixes = fix_schema(events).empty_table()
-        if packed:
-            fixes = unpack_rows(packed).combine_chunks()
-        buckets = buckets_of(fixes.column(OBJECT).combine_chunks())
-        order, starts = group_rows(buckets, BUCKETS)
-        fixes = fixes.take(pa.array(order))
+        fixes = _fixes_by_bucket(packed, self._buckets)
+        nothing = fix_schema(events).empty_table()
         for bucket in self._buckets:
-            here = fixes.slice(starts[bucket], starts[bucket + 1] - starts[bucket])
+            here = fixes.get(bucket, nothing)
             stored = self._ctx.epoch.manifest.objects.get(bucket)
             if not here.num_rows and (stored is None or not self._is_due(stored)):
                 continue
@@ -126,7 +155,14 @@ class ObjectsWork:
             self._after[bucket] = done.objects
             self._told += done.events.num_rows
             self._ignored = Ignored(*np.add(self._ignored, done.ignored).tolist())
+            self._walkers.append(done.walkers)
+            self._legs.append(done.legs)
             yield from done.events.to_batches()
+        if events.settings.cross is not None and self._legs:
+            legs = Legs(*map(np.concatenate, zip(*self._legs, strict=True)))
+            crossed = crossings(self._ctx, pa.concat_arrays(self._walkers), legs, events)
+            self._told += crossed.num_rows
+            yield from crossed.to_batches()
 
     def _objects(self, stored: ObjectsRef | None) -> pa.Table:
         if stored is None:
@@ -158,12 +194,14 @@ class ObjectsWork:
                 oldest=int(table.column(TIME).to_numpy().min()),
                 until=int(until.min()) if len(until) else NEVER,
             )
-        late, repeated = self._ignored
+        late, repeated, long_legs = self._ignored
         return TaskOutput(
             batch=self._ctx.epoch.batch,
             stage=TaskStage.EVENTS,
             task=self._task,
-            counts=Counts(events=self._told, late_fixes=late, repeated_fixes=repeated),
+            counts=Counts(
+                events=self._told, late_fixes=late, repeated_fixes=repeated, long_legs=long_legs
+            ),
             written=Written(objects=written, nearest=self._write_candidates()),
         )
 
@@ -202,17 +240,6 @@ def _events(task_input: TaskInput) -> BoundEvents:
     if task_input.events is None:
         raise ConfigError("this run reports no events")
     return task_input.events
-
-
-_LABELS: Mapping[str, Label] = {
-    NAMES: lambda base: base.names,
-    PROPERTIES: lambda base: base.properties,
-    STANDING: lambda base: base.standing,
-}
-
-
-def _labels(events: BoundEvents) -> dict[str, Label]:
-    return {name: _LABELS[name] for name in events.labels}
 
 
 def _typed(fixes: pa.Table, events: BoundEvents) -> pa.Table:

@@ -26,6 +26,30 @@ Label = Callable[[Base], pa.LargeBinaryArray | None]
 
 _BLANK = pa.array([b""], pa.large_binary())
 
+_LABELS: Mapping[str, Label] = {
+    events.NAMES: lambda base: base.names,
+    events.PROPERTIES: lambda base: base.properties,
+    events.STANDING: lambda base: base.standing,
+}
+
+
+def labels_of(bound: events.BoundEvents) -> dict[str, Label]:
+    """Return the columns of bytes of fences that events need."""
+    return {name: _LABELS[name] for name in bound.labels}
+
+
+def texts_of(sources: Sequence[tuple[Base, IntArray]], label: Label) -> pa.StringArray:
+    """Return names or properties at some positions of some bases, one base after another."""
+    return gather_names(
+        [
+            (_BLANK, np.zeros_like(positions))
+            if (values := label(base)) is None
+            else (values, positions)
+            for base, positions in sources
+            if len(positions)
+        ]
+    )
+
 
 class LotPart(NamedTuple):
     """Points of a lot that lie in one segment: a range of the lot's points."""
@@ -113,19 +137,19 @@ class Lot:
             return pa.array(self._numbers(lambda index: index.ids))
         return values_of_names(self._texts(lambda base: base.names), kind)
 
-    def fixes(self, labels: Mapping[str, Label]) -> pa.Table:
+    def fixes(self, labels: Mapping[str, Label], order: LongArray) -> pa.Table:
         """Return a row for each point: its object, and the fences that contain it.
 
-        ``labels`` are the columns of bytes of fences that are wanted.
+        ``labels`` are the columns of bytes of fences that are wanted, ``order`` the points of the
+        lot in the order that is wanted.
         """
-        points = self.points.select([ID, TIME, X, Y]).take(pa.array(self.rows))
-        offsets = np.zeros(len(self.rows) + 1, np.int32)
-        np.cumsum(self.counts, out=offsets[1:])
+        points = self.points.select([ID, TIME, X, Y]).take(pa.array(self.rows[order]))
         table = points.rename_columns([events.OBJECT, events.TIME, events.X, events.Y])
+        offsets, matches = reordered(self.counts, order)
         columns = {
-            events.FENCES: pa.array(self._numbers(lambda index: index.ids)),
-            events.UNTIL: pa.array(self._numbers(lambda index: index.expires)),
-            **{name: self._texts(label) for name, label in labels.items()},
+            events.FENCES: pa.array(self._numbers(lambda index: index.ids)[matches]),
+            events.UNTIL: pa.array(self._numbers(lambda index: index.expires)[matches]),
+            **{name: self._texts(label).take(pa.array(matches)) for name, label in labels.items()},
         }
         for name, values in columns.items():
             lists = pa.ListArray.from_arrays(pa.array(offsets), values)
@@ -136,15 +160,7 @@ class Lot:
         """Return names or properties of the matching queries, point after point."""
         sources = [(part.segment.base, part.positions) for part in self.parts]
         sources += [(found.delta.delta.added, found.positions) for found in self.deltas]
-        texts = gather_names(
-            [
-                (_BLANK, np.zeros_like(positions))
-                if (values := label(base)) is None
-                else (values, positions)
-                for base, positions in sources
-                if len(positions)
-            ]
-        )
+        texts = texts_of(sources, label)
         if not self.deltas:
             return texts
         return texts.take(pa.array(self._interleaved(np.arange(len(texts)))))
@@ -184,6 +200,26 @@ def take_values(values: LongArray, positions: IntArray, out: LongArray) -> None:
         return
     for i in range(len(positions)):
         out[i] = values[np.uint32(positions[i])]
+
+
+@compiled
+def reordered(counts: IntArray, order: LongArray) -> tuple[IntArray, LongArray]:
+    """Return where the matches of each point begin in another order of points, and which they are.
+
+    ``counts`` has the number of matches of each point, which lie point after point.
+    """
+    starts = np.zeros(len(counts) + 1, np.int64)
+    for i in range(len(counts)):
+        starts[i + 1] = starts[i] + counts[i]
+    offsets = np.zeros(len(order) + 1, np.int32)
+    matches = np.empty(starts[-1], np.int64)
+    n = 0
+    for i in range(len(order)):
+        for j in range(starts[order[i]], starts[order[i] + 1]):
+            matches[n] = j
+            n += 1
+        offsets[i + 1] = n
+    return offsets, matches[:n]
 
 
 @compiled

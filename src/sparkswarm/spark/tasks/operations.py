@@ -102,7 +102,8 @@ def check_operations(
     is_snapshot = np.isin(words, list(SNAPSHOT_KINDS))
     shape_reasons = None
     if GEOMETRY in rows.column_names:
-        rows, shape_reasons = with_shapes(rows, ctx.input.events)
+        world = ctx.grid.bounds.is_world
+        rows, shape_reasons = with_shapes(rows, ctx.input.events, world=world)
     boxes = boxes_of(rows)
     cells = ctx.grid.place_queries(*np.ascontiguousarray(boxes.T))
     has_box = is_snapshot | (op != Op.UNREGISTER)
@@ -172,9 +173,12 @@ def _split_asks(
 
 
 def with_shapes(
-    rows: pa.Table, events: BoundEvents | None
+    rows: pa.Table, events: BoundEvents | None, *, world: bool = False
 ) -> tuple[pa.Table, npt.NDArray[np.object_]]:
-    """Return operations with the records and the rectangles of their shapes, and why not."""
+    """Return operations with the records and the rectangles of their shapes, and why not.
+
+    ``world`` is whether coordinates are degrees of the whole world.
+    """
     radius, metres, k = (
         rows.column(name).cast(pa.float64()).fill_null(np.nan).to_numpy()
         if name in rows.column_names
@@ -182,7 +186,9 @@ def with_shapes(
         for name in (RADIUS, RADIUS_METRES, K)
     )
     nearest = events.settings.nearest if events else None
-    parsed = parse_shapes(rows.column(GEOMETRY).combine_chunks(), radius, metres, k, nearest)
+    parsed = parse_shapes(
+        rows.column(GEOMETRY).combine_chunks(), radius, metres, k, nearest, world=world
+    )
     boxes, given = boxes_of(rows), parsed.given
     boxes[given] = parsed.boxes[given]
     for i, edge in enumerate(EDGES):

@@ -7,7 +7,7 @@ hundred thousand rows. Runs in tasks; ``ask`` uses it on the driver.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkswarm.compiled import IntArray, LongArray, compiled
+from sparkswarm.store.formats import written
 
 PACKED_DDL = "kind TINYINT, target INT, rows BINARY"
 """The columns of packed rows for Spark; below, the same for Arrow."""
@@ -39,7 +40,7 @@ class RowKind(IntEnum):
     """Points with their matches, for the task that keeps their objects."""
 
 
-PackedRows = tuple[RowKind, int, bytes | None]
+PackedRows = tuple[RowKind, int, pa.Buffer | None]
 """Kind, target, rows."""
 
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -48,20 +49,35 @@ ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def packed(some: Iterable[PackedRows]) -> pa.RecordBatch:
     """Return packed rows as a record batch."""
-    columns = zip(*some, strict=True)
+    rows = list(some)
     arrays = [
-        pa.array(list(next(columns, ())), field.type)  # three empty columns where there are none
-        for field in PACKED_SCHEMA
+        pa.array([kind for kind, _, _ in rows], pa.int8()),
+        pa.array([target for _, target, _ in rows], pa.int32()),
+        _binary([content for _, _, content in rows]),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=PACKED_SCHEMA)
 
 
-def pack_rows(rows: pa.RecordBatch | pa.Table) -> bytes:
+def _binary(content: Sequence[pa.Buffer | None]) -> pa.BinaryArray:
+    """Return a column of bytes, which are copied once."""
+    offsets = np.zeros(len(content) + 1, np.int32)
+    np.cumsum([0 if one is None else one.size for one in content], out=offsets[1:])
+    data = pa.py_buffer(b"".join(one for one in content if one is not None))
+    given = pa.array([one is not None for one in content], pa.bool_())
+    # A column of booleans has the bits that say which values are valid.
+    return pa.Array.from_buffers(
+        pa.binary(), len(content), [given.buffers()[1], pa.py_buffer(offsets), data]
+    )
+
+
+def pack_rows(rows: pa.RecordBatch | pa.Table) -> pa.Buffer:
     """Return rows as the bytes of an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write(rows)
-    return bytes(sink.getvalue().to_pybytes())
+
+    def write(sink: pa.NativeFile) -> None:
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write(rows)
+
+    return written(write)
 
 
 def unpack_rows(content: Iterable[pa.Buffer]) -> pa.Table:
