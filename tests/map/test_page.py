@@ -604,7 +604,7 @@ def test_fences_and_objects_are_drawn_and_tell_their_details_on_a_click(live):
 def click_at(browser, longitude, latitude):
     """Click on a place of the map."""
     box = browser.value(f"{element('canvas')}.getBoundingClientRect().toJSON()")
-    x = box["x"] + 46 + (box["width"] - 46) * (longitude + 125) / 59
+    x = box["x"] + 56 + (box["width"] - 56) * (longitude + 125) / 59
     y = box["y"] + (box["height"] - 20) * (50 - latitude) / 26
     for kind in ("mousePressed", "mouseReleased"):
         browser.command(

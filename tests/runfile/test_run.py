@@ -299,11 +299,13 @@ def test_events_of_named_shapes_from_a_file(spark, tmp_path):  # noqa: F811
     pq.write_table(table, tmp_path / "points" / "0.parquet")
     asked = [("where", "a", "van", None, None, None), ("nearest", "b", None, 0.0, 0.0, 1)]
     names = ("op", "id", "about", "min_x", "min_y", "k")
+    edges = [("max_x", pa.float64()), ("max_y", pa.float64())]
     kinds = (pa.string(), pa.string(), pa.string(), pa.float64(), pa.float64(), pa.int32())
     rows = [dict(zip(names, row, strict=True)) for row in asked]
     (tmp_path / "queries").mkdir()
-    schema = pa.schema(list(zip(names, kinds, strict=True)))
+    schema = pa.schema([*zip(names, kinds, strict=True), *edges])
     pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "queries" / "0.parquet")
+    boxes = ", ".join(f"{name} DOUBLE" for name in ("min_x", "min_y", "max_x", "max_y"))
     text = f"""
 checkpoint = "{tmp_path}/checkpoint"
 [swarm]
@@ -319,7 +321,7 @@ time = "ts"
 [queries]
 format = "parquet"
 path = "{tmp_path}/queries"
-schema = "op STRING, id STRING, about STRING, min_x DOUBLE, min_y DOUBLE, k INT"
+schema = "op STRING, id STRING, about STRING, k INT, {boxes}"
 [preload]
 format = "fences"
 path = "{tmp_path}/zones.geojson"

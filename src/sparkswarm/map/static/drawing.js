@@ -4,7 +4,7 @@
 
 import { areasOf, busyOf, cellsOf, densityOf } from "./history.js";
 
-const LEFT = 46;
+const LEFT = 56;
 const BOTTOM = 20;
 const FADING = [1, 0.45, 0.2]; // opacity by age in batches
 const MOST_ARROWS = 12;
@@ -59,7 +59,7 @@ export class MapDrawing {
     const { canvas } = this;
     const context = this.#prepare();
     const colours = Object.fromEntries(
-      ["sea", "land", "coast", "edge", "ink", "dim", "line", "panel", "move", "accent"].map((name) => [
+      ["sea", "land", "coast", "edge", "ink", "dim", "line", "panel", "move", "object", "accent"].map((name) => [
         name,
         getComputedStyle(canvas).getPropertyValue(`--${name}`).trim(),
       ]),

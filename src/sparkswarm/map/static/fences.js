@@ -61,7 +61,7 @@ export class Fences {
     const { columns, rows, cells, counts } = this.density;
     const most = Math.log1p(Math.max(...counts, 1));
     const [wide, high] = [(x2 - x1) / columns, (y2 - y1) / rows];
-    context.fillStyle = colours.move;
+    context.fillStyle = colours.object;
     cells.forEach((cell, i) => {
       const [column, row] = [Math.floor(cell / rows), cell % rows];
       const [left, top] = project(x1 + column * wide, y1 + (row + 1) * high);
@@ -70,6 +70,17 @@ export class Fences {
       context.fillRect(left, top, Math.max(right - left, 2), Math.max(bottom - top, 2));
     });
     context.globalAlpha = 1;
+  }
+}
+
+// Return the columns of a fence, which come as JSON, as text.
+export function described(properties) {
+  try {
+    return Object.entries(JSON.parse(properties))
+      .map(([name, value]) => `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`)
+      .join(", ");
+  } catch {
+    return properties;
   }
 }
 

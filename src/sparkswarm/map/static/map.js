@@ -3,7 +3,7 @@
 // Owns the controls and texts. Strings from the journal are only ever set as textContent.
 
 import { arrow, degree, executorColour, landOf, MapDrawing, measure, scaleColour, short, sized } from "./drawing.js";
-import { Fences, nearestObject } from "./fences.js";
+import { described, Fences, nearestObject } from "./fences.js";
 import { areasOf, History, movesBetween } from "./history.js";
 import { Timelines } from "./timelines.js";
 
@@ -242,7 +242,8 @@ function showLegend(frame, by) {
   }
   if (frame?.partitions.some((p) => p.owners.length > 1)) text += "; ○ shared by several executors";
   if (byId("moves").checked) text += "; red: just moved";
-  if (fences.density && byId("objects").checked) text += "; red squares: objects";
+  if (fences.density && byId("objects").checked) text += "; violet: objects";
+  if (fences.total || fences.density) text += "; click for the details of a fence and an object";
   if (fences.total > fences.list.length) {
     text += `; the largest ${short(fences.list.length)} of ${short(fences.total)} fences`;
   }
@@ -414,7 +415,7 @@ byId("canvas").addEventListener("click", async (event) => {
   if (fence) {
     parts.push(`fence ${fence.id}`);
     if (fence.inside !== null) parts.push(`${count(fence.inside, "object")} inside`);
-    if (fence.properties) parts.push(fence.properties);
+    if (fence.properties) parts.push(described(fence.properties));
   }
   const object = fences.density ? await nearestObject(x, y).catch(() => null) : null;
   if (object) {

@@ -14,10 +14,17 @@ const LABEL = 86; // pixels from one label of the axis to the next
 const MEASURES = [
   { name: "throughput", title: "Throughput, points per second", value: (f) => (f.seconds ? f.points / f.seconds : 0), show: (v) => short(Math.round(v)) },
   { name: "latency", title: "Latency, seconds per batch; in Real-time Mode of 99% of the points", value: (f) => f.latency ?? f.seconds / f.count, show: (v) => `${v.toFixed(v < 0.1 ? 3 : 2)} s` },
-  { name: "lag", title: "Lag, seconds from the latest event to the clock", value: (f) => f.lag, show: (v) => `${short(Math.round(v))} s`, isKnown: (frames) => frames.some((f) => f.lag) },
+  { name: "lag", title: "Lag, seconds from the latest event to the clock", value: (f) => f.lag, show: duration, isKnown: (frames) => frames.some((f) => f.lag) },
   { name: "balance", title: "Balance, mean work / largest, 1 is perfect", value: (f) => f.balance, show: (v) => v.toFixed(2), most: 1 },
   { name: "queries", title: "Queries, operations per batch", value: (f) => f.operations / f.count, show: (v) => short(Math.round(v)) },
 ];
+
+// A time in the largest unit of which there are at least two.
+function duration(seconds) {
+  const units = [[86400, "d"], [3600, "h"], [60, "min"]];
+  const [size, unit] = units.find(([size]) => seconds >= 2 * size) ?? [1, "s"];
+  return `${short(Math.round(seconds / size))} ${unit}`;
+}
 
 export class Timelines {
   constructor(parent, onPick) {
