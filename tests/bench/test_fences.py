@@ -35,7 +35,7 @@ def test_fences_are_valid_and_both_forms_of_the_rival_find_the_same():
 
 def test_the_report_has_the_promised_form():
     few = ["--polygons", "300", "--circles", "50", "--countries", "1", "--points", "2000"]
-    few += ["--objects", "3000", "--queries", "500"]
+    few += ["--objects", "3000", "--queries", "500", "--cross", "0.1"]
     result = CliRunner().invoke(app, ["bench", "fences", *few, "--batches", "1", "--json", "-"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)

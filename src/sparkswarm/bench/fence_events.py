@@ -36,11 +36,19 @@ ROUNDS = 2
 
 
 def run_events(
-    spark: SparkSession, folder: Path, points: DataFrame, fences: DataFrame, config: SwarmConfig
+    spark: SparkSession,
+    folder: Path,
+    points: DataFrame,
+    fences: DataFrame,
+    config: SwarmConfig,
+    cross: float,
 ) -> tuple[list[float], int, float]:
-    """Tell the events of points; return the seconds of each batch, objects, and asks per second."""
+    """Tell the events of points; return the seconds of each batch, objects, and asks per second.
+
+    ``cross`` is the length of the longest legs for which crossed fences are told; 0 for none.
+    """
     checkpoint = folder / "checkpoint-events"
-    handle = Swarm(spark, config, events=Events(silent_after="1 day")).start(
+    handle = Swarm(spark, config, events=Events(silent_after="1 day", cross=cross or None)).start(
         points,
         preload=fences,
         point_columns=PointColumns(time="at"),

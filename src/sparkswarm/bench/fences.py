@@ -50,7 +50,8 @@ class FenceSettings:
     """Numbers of fences, points of a batch, batches after warming up, and points to check.
 
     ``queries`` are the rectangles whose ids are whole numbers, then strings. ``step`` is how far an
-    object moves between two of its points, on each axis; 0: to any other place.
+    object moves between two of its points, on each axis; 0: to any other place. ``cross`` is as in
+    :class:`~sparkswarm.Events`, 0 for none.
     """
 
     polygons: int = 100_000
@@ -59,6 +60,7 @@ class FenceSettings:
     points: int = 500_000
     objects: int = 1_000_000
     step: float = 0.05
+    cross: float = 0.0
     queries: int = 1_000_000
     batches: int = 3
     checked: int = 200
@@ -140,7 +142,8 @@ def run_fences(settings: FenceSettings, on_step: OnStep = lambda _: None) -> Fen
             prepared = bench.speed(bench.rival(fences, prepared=True))
             on_step("events")
             seconds, objects, asks = run_events(
-                spark, folder, bench.stream("points"), bench.fences(), bench.config
+                *(spark, folder, bench.stream("points"), bench.fences(), bench.config),
+                settings.cross,
             )
             on_step("whole numbers and strings")
             streams = [bench.stream("points") for _ in range(2 * ROUNDS)]

@@ -41,6 +41,10 @@ def fences(
             "0: to any other place, which causes the most events.",
         ),
     ] = 0.05,
+    cross: Annotated[
+        float,
+        typer.Option(min=0, help="Longest lines for which crossed fences are told; 0: none are."),
+    ] = 0.0,
     queries: Annotated[
         int, typer.Option(min=1, help="Rectangles with whole numbers and with strings.")
     ] = 1_000_000,
@@ -64,6 +68,7 @@ def fences(
     settings = FenceSettings(
         polygons=polygons, circles=circles, countries=countries, points=points, batches=batches,
         cores=cores, seed=seed, objects=objects, queries=queries, step=step,
+        cross=cross,
     )  # fmt: skip
     with exit_on_error(), progress_steps(STEPS) as on_step:
         found = run_fences(settings, on_step).to_json()
