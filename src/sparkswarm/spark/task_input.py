@@ -19,7 +19,7 @@ from sparkswarm.apps.events.objects import BoundEvents
 from sparkswarm.config import SwarmConfig
 from sparkswarm.policies import LendingPrices
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.task_output import AnswerSchema, OutputKind, OutputSchema
+from sparkswarm.spark.task_output import AnswerSchema, FixesRef, OutputKind, OutputSchema
 from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.files import FileRef, Files
@@ -95,6 +95,10 @@ class TaskInput:
         How long points are kept; None where they are not.
     events
         Which events of objects are reported; None for none.
+    fix_files
+        Whether points go to the tasks that keep their objects in files, which all can read.
+    fixes
+        These files.
     outputs
         What somebody reads.
     point_columns
@@ -136,6 +140,8 @@ class TaskInput:
     application: BoundApplication | None = None
     window: Window | None = None
     events: BoundEvents | None = None
+    fix_files: bool = False
+    fixes: tuple[FixesRef, ...] = ()
     outputs: frozenset[OutputKind] = frozenset()
     point_columns: Mapping[str, str] = field(default_factory=dict)
     point_files: PointFiles | None = None

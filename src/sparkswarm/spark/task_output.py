@@ -143,6 +143,15 @@ class WrittenBlock(NamedTuple):
     """Positions, in the manifest, of the partition's blocks that it replaces."""
 
 
+class FixesRef(NamedTuple):
+    """Points in a file, with their matches, for the task that keeps their objects."""
+
+    task: int
+    file: FileRef
+    offsets: tuple[int, ...]
+    """Where the tables in the file begin."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
     """Files that a task wrote, for the manifest; of changed states, all files."""
@@ -152,6 +161,8 @@ class Written:
     blocks: tuple[WrittenBlock, ...] = ()
     objects: Mapping[int, ObjectsRef | None] = field(default_factory=dict)
     """By bucket; None where no object is left."""
+    fixes: tuple[FixesRef, ...] = ()
+    """Points for the tasks that keep their objects, which last no longer than the batch."""
     nearest: FileRef | None = None
     """Candidates of standing points, before and after the batch, which lasts no longer."""
     bases: BaseGroup | None = None

@@ -182,6 +182,11 @@ class Files:
     bounded: bool = field(default=True, compare=False)
     creator: Creator | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether files are read where they are written, on this host."""
+        return self._copies is None
+
     @cached_property
     def _remote(self) -> tuple[fs.FileSystem, str] | None:
         return None if local_path(self.root) is not None else _open_remote(self.root)

@@ -10,6 +10,7 @@ import pytest
 from sparkswarm import Events, Nearest
 from sparkswarm.apps.events.objects import BoundEvents
 from sparkswarm.policies import make_policy
+from sparkswarm.spark.tasks import events
 from sparkswarm.spark.tasks.direct import match_task
 from sparkswarm.spark.tasks.events import event_tasks, events_task, nearest_answers
 from sparkswarm.spark.tasks.packing import PACKED_SCHEMA, RowKind
@@ -32,13 +33,15 @@ def standing(number, x, y, radius=None, k=None):
 class World:
     """Objects and standing points, in the tasks and in plain Python."""
 
-    def __init__(self, folder, executors=2):
+    def __init__(self, folder, executors=2, in_files=False):
         self.tasks = Tasks(folder, executors)
-        events = BoundEvents(
+        bound = BoundEvents(
             Events(silent_after="1 hour", nearest=Nearest(2, within=1.5)), pa.int64()
         )
-        schema = replace(self.tasks.input.output_schema, results=None, fixes=True)
-        self.tasks.input = replace(self.tasks.input, events=events, output_schema=schema)
+        schema = replace(self.tasks.input.output_schema, results=None, fixes=not in_files)
+        self.tasks.input = replace(
+            self.tasks.input, events=bound, output_schema=schema, fix_files=in_files
+        )
         self.places, self.batch = {}, 0
 
     def apply(self, *rows):
@@ -59,7 +62,13 @@ class World:
         points = points_table(*((i, x, y, self.batch * MINUTE) for i, (x, y) in places.items()))
         packed = self.tasks.run(match_task, with_partition(points))
         rows = [b.rename_columns([n.removeprefix("__") for n in b.schema.names]) for b in packed]
-        fixes = shuffled([b.select(PACKED_SCHEMA.names) for b in rows], RowKind.FIXES)
+        fixes = {}
+        if self.tasks.input.fix_files:
+            assert not packed
+            refs = tuple(ref for output in self.tasks.outputs for ref in output.written.fixes)
+            self.tasks.input = replace(self.tasks.input, fixes=refs)
+        else:
+            fixes = shuffled([b.select(PACKED_SCHEMA.names) for b in rows], RowKind.FIXES)
         for task in range(event_tasks(self.tasks.plan.executors)):
             number = {"kind": [int(RowKind.FIXES)], "target": [task], "rows": [None]}
             given = [pa.record_batch(pa.table(number, PACKED_SCHEMA).to_batches()[0].columns,
@@ -82,9 +91,12 @@ POINTS = {1: (4.0, 4.0, 1.5, 2), 2: (2.0, 2.0, 3.0, 4), 3: (4.1, 1.0, 0.5, 1)}
 ASKING = (standing(1, 4.0, 4.0), standing(2, 2.0, 2.0, 3.0, 4), standing(3, 4.1, 1.0, 0.5, 1))
 
 
-@pytest.mark.parametrize("executors", [1, 3])
-def test_answers_are_right_across_borders_while_the_plan_changes(tmp_path, executors):
-    world, rng = World(tmp_path, executors), random.Random(4)
+@pytest.mark.parametrize(("executors", "in_files"), [(1, False), (3, False), (3, True)])
+def test_answers_are_right_across_borders_while_the_plan_changes(
+    tmp_path, monkeypatch, executors, in_files
+):
+    monkeypatch.setattr(events, "WAITING_BYTES", 100)
+    world, rng = World(tmp_path, executors, in_files), random.Random(4)
     world.apply(*ASKING, standing(4, 4.0, 4.0, 2.0))
     known: dict[int, list[int]] = {query: [] for query in POINTS}
     told = 0

@@ -208,14 +208,23 @@ class Stages:
     def events(self, matched: DataFrame, schema: StructType) -> DataFrame:
         """Return the events of objects; read whole, what is known of them is stored."""
         tasks = event_tasks(self.input.epoch.plan.executors)
-        # A task knows its number from its rows, and runs also where no point comes.
-        numbers = matched.sparkSession.range(0, tasks, 1, 1).select(
+        numbers = self._event_tasks(matched.sparkSession, 1)
+        packed = packed_rows(matched, RowKind.FIXES).unionByName(numbers)
+        return self.map(packed.repartitionById(tasks, F.col("target")), events_task, schema)
+
+    def events_of_files(self, spark: SparkSession, schema: StructType) -> DataFrame:
+        """Return the events of objects, whose points are in files."""
+        tasks = event_tasks(self.input.epoch.plan.executors)
+        return self.map(self._event_tasks(spark, tasks), events_task, schema)
+
+    def _event_tasks(self, spark: SparkSession, partitions: int) -> DataFrame:
+        """Return a row for each task: it knows its number by that, and runs without points too."""
+        tasks = event_tasks(self.input.epoch.plan.executors)
+        return spark.range(0, tasks, 1, partitions).select(
             F.lit(int(RowKind.FIXES)).cast("tinyint").alias("kind"),
             F.col("id").cast("int").alias("target"),
             F.lit(None).cast("binary").alias("rows"),
         )
-        packed = packed_rows(matched, RowKind.FIXES).unionByName(numbers)
-        return self.map(packed.repartitionById(tasks, F.col("target")), events_task, schema)
 
     def match(self, points: DataFrame, schema: StructType) -> DataFrame:
         """Return the results of points, matched by the tasks that read them."""
@@ -362,8 +371,8 @@ def match_points(
 ) -> None:
     """Match points in the tasks that read them; see that all of it is done."""
     wanted = OutputKind.RESULTS in stages.input.outputs
-    matched = stages.match(rows, layout.output_fields(wanted))
-    if layout.has_packed:
+    matched = stages.match(rows, layout.output_fields(wanted, stages.input.fix_files))
+    if layout.has_packed and not stages.input.fix_files:
         deliver_all(matched, stages, layout, sinks, timer, "match")
         return
     if stages.input.result_files is not None:
@@ -376,6 +385,35 @@ def match_points(
     else:
         write_nowhere(matched)
     timer.mark("match")
+    if stages.input.fix_files:
+        outputs = stages.collector.peek(stages.input.epoch.batch, TaskStage.MATCH)
+        fixes = tuple(ref for output in outputs for ref in output.written.fixes)
+        stages = stages.with_input(replace(stages.input, fixes=fixes))
+        told = stages.events_of_files(rows.sparkSession, layout.event_fields)
+        deliver_events(told, stages, layout, sinks, timer, "events")
+        stages.input.files.delete(ref.file.name for ref in fixes)
+
+
+def deliver_events(
+    told: DataFrame,
+    stages: Stages,
+    layout: StreamLayout,
+    sinks: Sinks,
+    timer: StageTimer,
+    name: str,
+) -> None:
+    """Give events to their sink, and answers of standing points; see that objects are stored.
+
+    ``name`` is that of the stage, for the timer.
+    """
+    batch, executors = stages.input.epoch.batch, stages.input.epoch.plan.executors
+    if sinks.events:
+        sinks.events(layout.finished_events(told), batch)
+    stages.complete(told, TaskStage.EVENTS, event_tasks(executors))
+    timer.mark(name)
+    if sinks.nearest:
+        tell_nearest(told.sparkSession, stages, layout, sinks.nearest)
+        timer.mark("nearest")
 
 
 def execute_points(
@@ -427,13 +465,7 @@ def deliver_all(
             first = ""
         if layout.events is not None:
             told = stages.events(matched, layout.event_fields)
-            if sinks.events:
-                sinks.events(layout.finished_events(told), batch)
-            stages.complete(told, TaskStage.EVENTS, event_tasks(executors))
-            timer.mark(f"{first}events")
-            if sinks.nearest:
-                tell_nearest(matched.sparkSession, stages, layout, sinks.nearest)
-                timer.mark("nearest")
+            deliver_events(told, stages, layout, sinks, timer, f"{first}events")
         if results:
             results(layout.finished_results(matched), batch)
             timer.mark("results")

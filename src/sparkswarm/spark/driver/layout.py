@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DoubleType,
     StringType,
@@ -128,10 +129,12 @@ class StreamLayout:
             fixes=self.events is not None,
         )
 
-    def output_fields(self, results: bool) -> StructType:
-        """Return the same columns for Spark."""
+    def output_fields(self, results: bool, in_files: bool = False) -> StructType:
+        """Return the same columns for Spark; ``in_files`` is whether packed rows are written."""
         fields = StructType(list(self.results.fields) if results else [])
-        if self.has_packed:
+        if in_files and not results:
+            return fields.add("nothing", BooleanType())
+        if self.has_packed and not in_files:
             for one in from_arrow_schema(PACKED_SCHEMA):
                 fields.add(f"{PACKED_PREFIX}{one.name}", one.dataType)
         return fields
@@ -179,7 +182,7 @@ class StreamLayout:
     def finished_results(self, executed: DataFrame) -> DataFrame:
         """Return the results among the rows of the tasks, with the columns of queries apart."""
         frame = executed
-        if self.has_packed:
+        if f"{PACKED_PREFIX}kind" in executed.columns:
             chosen = executed.where(F.col(f"{PACKED_PREFIX}kind").isNull())
             frame = chosen.select(*(column_of(chosen, name) for name in self.results.names))
         if not self.queries.properties:

@@ -500,6 +500,9 @@ class RunLoop:
             outputs.add(OutputKind.POSITIONS)
         if layout.stateful:
             outputs.add(OutputKind.STATE)
+        has_fixes = layout.events is not None and layout.stateful is None
+        in_files = direct and has_fixes and self.files.is_local
+        schema = layout.output_schema(OutputKind.RESULTS in outputs)
         return TaskInput(
             files=self.files,
             config=self.config,
@@ -512,11 +515,12 @@ class RunLoop:
             application=layout.application,
             window=layout.window,
             events=layout.events,
+            fix_files=in_files,
             id_type=layout.queries.arrow_id_type,
             outputs=frozenset(outputs),
             point_columns=layout.point_columns,
             point_files=layout.point_files,
-            output_schema=layout.output_schema(OutputKind.RESULTS in outputs),
+            output_schema=replace(schema, fixes=schema.fixes and not in_files),
             answer_schema=layout.answer_schema,
             max_event_time=previous.max_event_time,
             purge_before=_earlier(epoch.clock, self.config.expired_query_seconds),

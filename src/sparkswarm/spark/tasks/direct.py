@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from sparkswarm.observe.progress import Counts
-from sparkswarm.spark.task_output import TaskOutput, TaskStage
-from sparkswarm.spark.tasks.events import fix_rows
+from sparkswarm.spark.task_output import TaskOutput, TaskStage, Written
+from sparkswarm.spark.tasks.events import FixFiles, fix_rows
 from sparkswarm.spark.tasks.match import CHUNK_ROWS, Matcher
 from sparkswarm.spark.tasks.points import coordinates, input_points, rejected_points, times_of
 from sparkswarm.spark.tasks.results import ResultOutput
@@ -64,6 +64,7 @@ class DirectWork:
         self._tally = TaskTally(ctx)
         self._results = ResultOutput(ctx, str(input_partition))
         self._result_types = ctx.input.output_schema.result_types
+        self._fixes = FixFiles(ctx, str(input_partition)) if ctx.input.fix_files else None
         self._max_event_time = MIN_TIME
         self._busy_s = 0.0
 
@@ -79,6 +80,8 @@ class DirectWork:
         for lot in self._matcher.match(points, routed):
             self._tally.add(lot)
             results = self._results.add(lot)
+            if self._fixes is not None:
+                self._fixes.add(lot)
             self._busy_s += time.thread_time() - started
             if results is not None:
                 self._result_types = results.schema.types[: len(self._result_types)]
@@ -109,6 +112,7 @@ class DirectWork:
         self._quarantine.write()
         collected = tally.collected(f"t{self._number}")
         result_files = self._results.close()
+        fixes = self._fixes.close() if self._fixes is not None else ()
         self._busy_s += time.thread_time() - started
         matches = tally.matches + self._matcher.collected_pairs
         return TaskOutput(
@@ -116,6 +120,7 @@ class DirectWork:
             stage=TaskStage.MATCH,
             task=self._number,
             counts=Counts(points=tally.points, matches=matches, checks=tally.checks),
+            written=Written(fixes=fixes),
             rejected=self._quarantine.faults(),
             points=tally.points,
             pieces=tally.pieces,

@@ -1,10 +1,11 @@
 """Events: objects go to the tasks that keep them, and are advanced once a batch.
 
-The tasks that match points send all of them on, with their matches, by the bucket of the object
-(``fix_rows``). A task of the batch keeps some of the buckets and advances their objects
-(``events_task``); it runs also where no point came, because time passes and fences change. What it
-knows of objects is in files that the manifest names. A task that runs again writes other files with
-the same content and reports the same events.
+The tasks that match points send all of them on, with their matches, by the bucket of the object:
+through Spark's shuffle (``fix_rows``), or in files where all tasks share a host (``FixFiles``). A
+task of the batch keeps some of the buckets and advances their objects (``events_task``); it runs
+also where no point came, because time passes and fences change. What it knows of objects is in
+files that the manifest names. A task that runs again writes other files with the same content and
+reports the same events.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ from sparkswarm.errors import ConfigError
 from sparkswarm.index.layout import NEVER
 from sparkswarm.index.legs import Legs
 from sparkswarm.observe.progress import Counts
-from sparkswarm.spark.task_output import TaskOutput, TaskStage, Written
+from sparkswarm.spark.task_output import FixesRef, TaskOutput, TaskStage, Written
 from sparkswarm.spark.tasks.crossing import crossings
 from sparkswarm.spark.tasks.lots import labels_of
 from sparkswarm.spark.tasks.packing import RowKind, group_rows, pack_rows
+from sparkswarm.spark.tasks.results import SLICE_ROWS
 from sparkswarm.store.files import FileRef, Folder
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
 from sparkswarm.store.manifest import ObjectsRef
@@ -65,27 +67,68 @@ def fix_rows(ctx: BatchContext, lot: Lot, results: pa.RecordBatch | None) -> pa.
 
     ``results`` are those that the task returned of the lot, whose types count.
     """
-    schema, tasks = ctx.input.output_schema, event_tasks(ctx.plan.executors)
+    schema = ctx.input.output_schema
     types = schema.result_types
     if results is not None:
         types = results.schema.types[: len(types)]
-    events = _events(ctx.input)
+    some = [(RowKind.FIXES, task, pack_rows(rows)) for task, rows in _fixes_by_task(ctx, lot)]
+    return schema.packed_rows(some, types)
+
+
+def _fixes_by_task(ctx: BatchContext, lot: Lot) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the points of a lot by the task that keeps their objects, bucket by bucket."""
+    events, tasks = _events(ctx.input), event_tasks(ctx.plan.executors)
     buckets, ends = _buckets_by_task(tasks)
     objects = lot.points.column(ID).combine_chunks().take(pa.array(lot.rows))
     order, starts = group_rows(np.argsort(buckets)[buckets_of(objects)].astype(np.int32), BUCKETS)
     fixes = _typed(lot.fixes(labels_of(events), order), events).combine_chunks()
-    some = []
     for task, (first, last) in enumerate(itertools.pairwise([0, *ends])):
         here = starts[first : last + 1]
         if here[0] < here[-1]:
             rows = fixes.slice(here[0], here[-1] - here[0])
-            rows = rows.replace_schema_metadata({_STARTS: (here - here[0]).tobytes()})
-            some.append((RowKind.FIXES, task, pack_rows(rows)))
-    return schema.packed_rows(some, types)
+            yield task, rows.replace_schema_metadata({_STARTS: (here - here[0]).tobytes()})
 
 
 _STARTS = b"starts"
-"""Where the fixes of each bucket of a task begin in a package, and where the last end."""
+"""Where the fixes of each bucket of a task begin in a table, and where the last end."""
+
+WAITING_BYTES = 64_000_000
+"""Bytes of fixes that a task gathers before it writes them."""
+
+
+class FixFiles:
+    """Writes the points of one task for the tasks that keep their objects, a file for each.
+
+    A row that goes through Spark is copied many times; all tasks share a host, and read the files.
+    """
+
+    def __init__(self, ctx: BatchContext, name: str) -> None:
+        self._ctx, self._name = ctx, name
+        self._waiting: dict[int, list[pa.Table]] = {}
+        self._bytes = 0
+        self._written: list[FixesRef] = []
+
+    def add(self, lot: Lot) -> None:
+        """Take the points of a lot."""
+        for task, rows in _fixes_by_task(self._ctx, lot):
+            self._waiting.setdefault(task, []).append(rows)
+            self._bytes += rows.nbytes
+        if self._bytes >= WAITING_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        for task, tables in self._waiting.items():
+            content, offsets = tables_to_bytes(tables)
+            name = f"fixes{self._name}-{task}-{len(self._written)}"
+            name = self._ctx.file_name(Folder.SOFT, name)
+            file = self._ctx.input.files.write(name, content, durable=False)
+            self._written.append(FixesRef(task, file, tuple(offsets)))
+        self._waiting, self._bytes = {}, 0
+
+    def close(self) -> tuple[FixesRef, ...]:
+        """Write the rest; return all files."""
+        self._write()
+        return tuple(self._written)
 
 
 def _task_buckets(task: int, tasks: int) -> range:
@@ -99,13 +142,12 @@ def _buckets_by_task(tasks: int) -> tuple[LongArray, list[int]]:
     return np.concatenate(kept), np.cumsum([len(some) for some in kept]).tolist()
 
 
-def _fixes_by_bucket(packed: Iterable[pa.Buffer], buckets: range) -> dict[int, pa.Table]:
-    """Return the packed fixes of a task by bucket; nothing is copied."""
+def _fixes_by_bucket(tables: Iterable[pa.Table], buckets: range) -> dict[int, pa.Table]:
+    """Return the fixes of a task by bucket; nothing is copied."""
     found: dict[int, list[pa.Table]] = {}
-    for content in packed:
-        with pa.ipc.open_stream(content) as reader:
-            starts = np.frombuffer(reader.schema.metadata[_STARTS], np.int64).tolist()
-            rows = reader.read_all().replace_schema_metadata()
+    for table in tables:
+        starts = np.frombuffer(table.schema.metadata[_STARTS], np.int64).tolist()
+        rows = table.replace_schema_metadata()
         for bucket, (low, high) in zip(buckets, itertools.pairwise(starts), strict=True):
             if low < high:
                 found.setdefault(bucket, []).append(rows.slice(low, high - low))
@@ -114,20 +156,25 @@ def _fixes_by_bucket(packed: Iterable[pa.Buffer], buckets: range) -> dict[int, p
 
 def events_task(ctx: BatchContext, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Advance the objects that one task keeps; yield their events."""
-    task, content = -1, []
+    task, fixes = -1, []
     for batch in batches:
         if batch.num_rows:
             task = batch.column("target")[0].as_py()
-        content += [value.as_buffer() for value in batch.column("rows").drop_null()]
+        packed = [value.as_buffer() for value in batch.column("rows").drop_null()]
+        fixes += [pa.ipc.open_stream(content).read_all() for content in packed]
     if task < 0:
         return
+    for ref in ctx.input.fixes:
+        if ref.task == task:
+            content = ctx.input.files.mmap(ref.file)
+            fixes += [table_from_bytes(content, offset) for offset in ref.offsets]
     work = ObjectsWork(ctx, task)
-    yield from work.advance(content)
+    yield from work.advance(fixes)
     ctx.collect(work.close())
 
 
 class ObjectsWork:
-    """What one task does with its objects in one batch: packed fixes in, events out."""
+    """What one task does with its objects in one batch: fixes in, events out."""
 
     def __init__(self, ctx: BatchContext, task: int) -> None:
         self._ctx = ctx
@@ -141,11 +188,12 @@ class ObjectsWork:
         self._legs: list[Legs] = []
         self._ignored = Ignored()
 
-    def advance(self, packed: list[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        """Yield the events of packed fixes, and of time and operations, bucket by bucket."""
+    def advance(self, given: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Yield the events of fixes, and of time and operations."""
         events, clock = self._events, self._ctx.epoch.clock
-        fixes = _fixes_by_bucket(packed, self._buckets)
+        fixes = _fixes_by_bucket(given, self._buckets)
         nothing = fix_schema(events).empty_table()
+        told: list[pa.Table] = []
         for bucket in self._buckets:
             here = fixes.get(bucket, nothing)
             stored = self._ctx.epoch.manifest.objects.get(bucket)
@@ -153,16 +201,18 @@ class ObjectsWork:
                 continue
             done = advance(self._objects(stored), here, self._changes, clock, events)
             self._after[bucket] = done.objects
-            self._told += done.events.num_rows
+            told.append(done.events)
             self._ignored = Ignored(*np.add(self._ignored, done.ignored).tolist())
             self._walkers.append(done.walkers)
             self._legs.append(done.legs)
-            yield from done.events.to_batches()
         if events.settings.cross is not None and self._legs:
             legs = Legs(*map(np.concatenate, zip(*self._legs, strict=True)))
-            crossed = crossings(self._ctx, pa.concat_arrays(self._walkers), legs, events)
-            self._told += crossed.num_rows
-            yield from crossed.to_batches()
+            told.append(crossings(self._ctx, pa.concat_arrays(self._walkers), legs, events))
+        if told:
+            # Few large batches: each costs Spark some time.
+            whole = pa.concat_tables(told).combine_chunks()
+            self._told = whole.num_rows
+            yield from whole.to_batches(max_chunksize=SLICE_ROWS)
 
     def _objects(self, stored: ObjectsRef | None) -> pa.Table:
         if stored is None:
