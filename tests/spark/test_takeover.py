@@ -126,7 +126,7 @@ def test_rows_that_are_nearly_alike_have_one_order_too(spark):
     queries = [f"SELECT {line}" for line in ALIKE.splitlines()]
     orders = []
     for some in (queries, queries[::-1]):
-        rows = spark.sql(" UNION ALL ".join(some)).repartition(1)
+        rows = spark.sql(" UNION ALL ".join(some)).repartition(3, "id")
         orders.append([str(row) for row in in_fixed_order(rows).collect()])
     assert orders[0] == orders[1]
     assert len(set(orders[0])) == len(queries)
