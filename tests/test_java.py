@@ -1,4 +1,4 @@
-"""The Java class of Real-time Mode: the jar is that of the source."""
+"""The Java classes of Real-time Mode: each jar is that of its source."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import hashlib
 import zipfile
 from pathlib import Path
 
-import sparkswarm.spark
+import pytest
 
-JAVA = Path(sparkswarm.spark.__file__).parent / "java"
+import sparkswarm
+
+PACKAGE = Path(sparkswarm.__file__).parent
 
 
-def test_the_jar_is_built_from_the_source() -> None:
-    source = hashlib.sha256((JAVA / "sparkswarm" / "Packets.java").read_bytes()).hexdigest()
-    with zipfile.ZipFile(JAVA / "packets.jar") as jar:
-        manifest = jar.read("META-INF/MANIFEST.MF").decode()
-        assert "sparkswarm/Packets.class" in jar.namelist()
-    assert f"Source: {source}" in manifest, "run scripts/build_java.py"
+@pytest.mark.parametrize(
+    ("jar", "name"),
+    [("spark/java/packets.jar", "Packets"), ("bench/java/points.jar", "AppendedPoints")],
+)
+def test_the_jar_is_built_from_the_source(jar: str, name: str) -> None:
+    path = PACKAGE / jar
+    source = (path.parent / "sparkswarm" / f"{name}.java").read_bytes()
+    with zipfile.ZipFile(path) as built:
+        manifest = built.read("META-INF/MANIFEST.MF").decode()
+        assert f"sparkswarm/{name}.class" in built.namelist()
+    checksum = hashlib.sha256(source).hexdigest()
+    assert f"Source: {checksum}" in manifest, "run scripts/build_java.py"

@@ -6,16 +6,16 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from sparkswarm.bench.inputs import POINTS_SCHEMA
+from sparkswarm.compiled import FloatArray, LongArray
 from sparkswarm.errors import missing_extra
 
 POLL_SECONDS = 0.1
-MOST_MESSAGES = 1_000
 
 
 class KafkaPoints:
@@ -23,10 +23,8 @@ class KafkaPoints:
 
     Parameters
     ----------
-    spark, servers
-        The session, and the brokers.
-    schema
-        Columns of the points and their types.
+    servers
+        The brokers.
     partitions
         Number of partitions of both topics.
 
@@ -38,7 +36,7 @@ class KafkaPoints:
         Each result: the point's id, when it was read, its number of queries, the sum of their ids.
     """
 
-    def __init__(self, spark: SparkSession, servers: str, schema: str, partitions: int = 1) -> None:
+    def __init__(self, servers: str, partitions: int = 1) -> None:
         try:
             import confluent_kafka as kafka
             from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -47,7 +45,6 @@ class KafkaPoints:
         run = uuid.uuid4().hex[:8]
         self._points, self.topic = f"points-{run}", f"results-{run}"
         self._servers, self._partitions = servers, partitions
-        self._names = [column.split()[0] for column in schema.split(",")]
         options: dict[str, Any] = {"bootstrap.servers": servers}
         admin = AdminClient(options)
         topics = [NewTopic(name, partitions) for name in (self._points, self.topic)]
@@ -61,31 +58,36 @@ class KafkaPoints:
         self._consumer.assign(
             [kafka.TopicPartition(self.topic, p, begin) for p in range(partitions)]
         )
-        read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
-        lines = read.option("subscribe", self._points).option("startingOffsets", "earliest").load()
-        parsed = F.from_json(F.col("value").cast("string"), schema)
-        self.frame: DataFrame = lines.select(parsed.alias("point")).select("point.*")
         self.found: list[tuple[int, float, int, int]] = []
         self._ended = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def add(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Send points."""
-        for row in rows:
-            # Numbers may be given as text.
-            pairs = zip(self._names, row, strict=True)
-            value = "{" + ",".join(f'"{name}":{one}' for name, one in pairs) + "}"
-            self._producer.produce(self._points, value, partition=int(row[0]) % self._partitions)
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """Return a stream of all points: ``id``, ``x`` and ``y``."""
+        read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", self._servers)
+        read = read.option("subscribe", self._points).option("startingOffsets", "earliest")
+        parsed = F.from_json(F.col("value").cast("string"), POINTS_SCHEMA)
+        return read.load().select(parsed.alias("point")).select("point.*")
+
+    def add(self, ids: LongArray, x: FloatArray, y: FloatArray, at: LongArray) -> None:
+        """Send points; ``at`` are their times in microseconds."""
+        for i, a, b, t in zip(*(some.tolist() for some in (ids, x, y, at)), strict=True):
+            value = f'{{"id":{i},"x":{a!r},"y":{b!r}}}'
+            self._producer.produce(
+                self._points, value, partition=i % self._partitions, timestamp=t // 1000
+            )
         self._producer.poll(0)
 
     def _read(self) -> None:
         while not self._ended.is_set():
-            for message in self._consumer.consume(MOST_MESSAGES, POLL_SECONDS):
-                if message.error() is None:
-                    row = json.loads(message.value())
-                    ids = row["query_ids"]
-                    self.found.append((row["id"], time.time(), len(ids), sum(ids)))
+            # Not consume: that waits until it has as many messages as it may return.
+            message = self._consumer.poll(POLL_SECONDS)
+            if message is not None and message.error() is None:
+                now = time.time()
+                row = json.loads(message.value())
+                ids = row["query_ids"]
+                self.found.append((row["id"], now, len(ids), sum(ids)))
 
     def close(self) -> None:
         """End producer and consumer."""

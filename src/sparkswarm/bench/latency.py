@@ -1,9 +1,10 @@
 """``sparkswarm bench latency``: from the moment a point is due to its result in the sink.
 
-Points come at a fixed rate from a source in the driver's memory (:mod:`~.memory_points`), which all
+Points come at a fixed rate from files that are appended to (:mod:`~.appended_points`), which all
 modes read: micro-batches, and Real-time Mode in one stage and in two. A point is *due* at its place
 in the rate: where the source, Spark or a task falls behind, the wait counts. The first seconds of
-each run are its warm-up and are left out. Points without a result have no latency.
+each run are its warm-up and are left out. Points without a result have no latency. With ``hotspot``
+a run at the last rate follows, in which all points are in one place.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -23,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from sparkswarm.bench.appended_points import AppendedPoints
 from sparkswarm.bench.inputs import (
-    POINTS_SCHEMA,
     QUERIES_SCHEMA,
     Inputs,
     compare_all,
@@ -32,17 +33,28 @@ from sparkswarm.bench.inputs import (
     write_inputs,
 )
 from sparkswarm.bench.kafka_points import KafkaPoints
-from sparkswarm.bench.memory_points import MemoryPoints
+from sparkswarm.bench.latency_results import (
+    HotspotRun,
+    LatencyRun,
+    LatencySettings,
+    ModeRuns,
+    OneRun,
+)
 from sparkswarm.compiled import FloatArray, LongArray
 from sparkswarm.config import SwarmConfig
-from sparkswarm.errors import ConfigError, WorkloadError
+from sparkswarm.errors import WorkloadError
+from sparkswarm.observe.progress import Progress
+from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.engine import Swarm
 from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.kafka_sink import KafkaSink
 from sparkswarm.spark.realtime_sinks import Foreach, KafkaTopic
 from sparkswarm.spark.session import session
 
-MODES = ("micro_batch", "one_stage", "by_owner")
+ROUND_SECONDS = 1.0
+
+HOTSPOT_SIDE = 0.1
+"""Side of the square with all points of a hotspot, as a share of the space."""
 
 POINTS = 200_000
 """Different points; a stream of more has them again."""
@@ -63,84 +75,6 @@ RECORD = np.dtype([("id", "<i8"), ("at", "<f8"), ("matches", "<i8"), ("query_ids
 """A result in the sink: the point, when it came, its number of queries, the sum of their ids."""
 
 OnStep = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencySettings:
-    """What is measured: points per second, seconds of a run and of its warm-up, and how often.
-
-    With ``kafka``, the addresses of brokers, points and results go through Kafka; ``jars`` are
-    those of Spark's connector.
-    """
-
-    rates: tuple[int, ...] = (100, 1_000, 10_000)
-    queries: int = 1_000_000
-    repeat: int = 5
-    seconds: float = 10.0
-    warm_up: float = 5.0
-    modes: tuple[str, ...] = MODES
-    trigger: str = "1 minute"
-    executors: int = 2
-    seed: int = 0
-    kafka: str | None = None
-    jars: str = ""
-
-    def __post_init__(self) -> None:
-        if unknown := set(self.modes) - set(MODES):
-            raise ConfigError(f"modes are {', '.join(MODES)}, got {', '.join(sorted(unknown))}")
-        if not self.rates or min(self.rates) < 1:
-            raise ConfigError(f"rates must be whole numbers from 1 on, got {self.rates}")
-
-    @property
-    def steps(self) -> int:
-        """Number of steps of the benchmark."""
-        return 1 + len(self.modes) * (1 + self.repeat * len(self.rates))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneRun:
-    """The latencies of one run, and how many of its points had another result than they should."""
-
-    p50_ms: float
-    p99_ms: float
-    results: int
-    checked: int
-    wrong: int
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyRun:
-    """All runs, by mode and rate."""
-
-    settings: LatencySettings
-    runs: Mapping[str, Mapping[int, Sequence[OneRun]]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values; of several runs, medians."""
-        every = [one for rates in self.runs.values() for runs in rates.values() for one in runs]
-        return {
-            "modes": {
-                mode: {
-                    str(rate): {
-                        "p50_ms": round(median(one.p50_ms for one in runs), 1),
-                        "p99_ms": round(median(one.p99_ms for one in runs), 1),
-                        "runs": [
-                            {"p50_ms": round(one.p50_ms, 1), "p99_ms": round(one.p99_ms, 1)}
-                            for one in runs
-                        ],
-                    }
-                    for rate, runs in rates.items()
-                }
-                for mode, rates in self.runs.items()
-            },
-            "oracle": {
-                "checked": sum(one.checked for one in every),
-                "wrong": sum(one.wrong for one in every),
-            },
-            "queries": self.settings.queries,
-            "seconds": self.settings.seconds,
-            "warm_up_seconds": self.settings.warm_up,
-        }
 
 
 @dataclass
@@ -244,6 +178,25 @@ def run_latency(settings: LatencySettings, on_step: OnStep = lambda _: None) -> 
     return LatencyRun(settings, runs)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentPoints:
+    """Points that were sent: of each result the point's number and its latency.
+
+    ``expected`` is the number of points that should have a result, ``wrong`` how many have another.
+    """
+
+    start: float
+    number: LongArray
+    ms: FloatArray
+    expected: int
+    wrong: int
+
+    @property
+    def results(self) -> int:
+        """Number of results that came."""
+        return len(self.number)
+
+
 class ModeRun:
     """The runs of one mode: one stream, at each rate in turn."""
 
@@ -258,30 +211,37 @@ class ModeRun:
         self._spark, self._world, self._settings = spark, world, settings
         self._mode, self._folder = mode, folder
         (folder / "results").mkdir(parents=True)
+        # By owner, tasks that match have slots of their own.
         partitions = 1 if mode == "by_owner" else settings.executors
-        self._source: MemoryPoints | KafkaPoints = (
-            KafkaPoints(spark, settings.kafka, POINTS_SCHEMA, partitions)
+        self._source: AppendedPoints | KafkaPoints = (
+            KafkaPoints(settings.kafka, partitions)
             if settings.kafka
-            else MemoryPoints(spark, POINTS_SCHEMA, partitions)
+            else AppendedPoints(folder / "points", partitions)
         )
         self._next = 0
+        self._plans: list[tuple[float, int]] = []
 
-    def measure(self, on_step: OnStep) -> dict[int, list[OneRun]]:
+    def measure(self, on_step: OnStep) -> ModeRuns:
         """Measure all rates, each as often as is asked for."""
         rates = self._settings.rates
         on_step(f"{self._mode}: loading {self._settings.queries:,} queries")
         runs: dict[int, list[OneRun]] = {rate: [] for rate in rates}
+        hotspot = None
         handle = self._start()
         try:
             for _ in range(self._settings.repeat):
                 for rate in rates:
                     on_step(f"{self._mode}: {rate:,} points/s")
                     runs[rate].append(self._run(handle, rate))
+            if self._settings.hotspot:
+                on_step(f"{self._mode}: hotspot")
+                calm = median(one.p50_ms for one in runs[rates[-1]])
+                hotspot = self._run_hotspot(handle, rates[-1], calm)
         finally:
             handle.stop()
             self._source.close()
             shutil.rmtree(self._folder / "checkpoint", ignore_errors=True)
-        return runs
+        return ModeRuns(runs, hotspot)
 
     def _start(self) -> Handle:
         settings, inputs = self._settings, self._world.inputs
@@ -290,12 +250,14 @@ class ModeRun:
             grid=(1000, 1000),
             executors=settings.executors,
             shared_host=self._mode != "by_owner",
+            round_seconds=ROUND_SECONDS,
         )
         queries = self._spark.read.schema(QUERIES_SCHEMA).parquet(str(inputs.queries_folder))
         recorder = Recorder(str(self._folder / "results"))
         given: dict[str, Any] = {
             "preload": queries,
             "checkpoint": str(self._folder / "checkpoint"),
+            "observers": [self._see_plan],
         }
         live = self._mode != "micro_batch"
         if isinstance(source := self._source, KafkaPoints):
@@ -305,44 +267,79 @@ class ModeRun:
             given["sink"] = Foreach(recorder) if live else recorder.write_batch
         if live:
             given["trigger"] = {"realTime": settings.trigger}
-        return Swarm(self._spark, config).start(self._source.frame, **given)
+        points = self._source.stream(self._spark).select("id", "x", "y")
+        return Swarm(self._spark, config).start(points, **given)
+
+    def _see_plan(self, progress: Progress, plan: Plan, decisions: object) -> None:
+        """Note when a plan is another than the one before; tasks were just pointed to it."""
+        if not self._plans or self._plans[-1][1] != plan.version:
+            self._plans.append((time.time(), plan.version))
 
     def _run(self, handle: Handle, rate: int) -> OneRun:
         """Send points at a rate; return their latencies, without those of the warm-up."""
-        first, start = self._next, time.time() + 0.1
-        total = round(rate * (self._settings.warm_up + self._settings.seconds))
+        settings = self._settings
+        total = round(rate * (settings.warm_up + settings.seconds))
+        places = np.arange(self._next, self._next + total) % POINTS
+        sent = self._send_all(handle, rate, places)
+        chosen = sent.number >= round(rate * settings.warm_up)
+        if not chosen.any():
+            late = sent.results < sent.expected
+            raise WorkloadError(
+                f"{rate:,} points/s: {sent.results} of {sent.expected} points with results had "
+                f"them in time, none of these after the warm-up; give "
+                + ("a lower rate" if late else "more --queries or --seconds")
+            )
+        p50, p99 = np.percentile(sent.ms[chosen], [50, 99]).tolist()
+        return OneRun(
+            p50_ms=p50, p99_ms=p99, results=int(chosen.sum()), checked=total, wrong=sent.wrong
+        )
+
+    def _run_hotspot(self, handle: Handle, rate: int, calm_p50_ms: float) -> HotspotRun:
+        """Send points of one place only; return what that does."""
+        world, bounds = self._world, self._world.inputs.bounds
+        width, height = bounds.max_x - bounds.min_x, bounds.max_y - bounds.min_y
+        hot = np.flatnonzero(
+            (world.x < bounds.min_x + HOTSPOT_SIDE * width)
+            & (world.y < bounds.min_y + HOTSPOT_SIDE * height)
+        )
+        if not len(hot):
+            raise WorkloadError("no point is in the hotspot; there are too few")
+        total = round(rate * self._settings.seconds)
+        sent = self._send_all(handle, rate, hot[np.arange(total) % len(hot)])
+        second = sent.number // rate
+        by_second = [sent.ms[second == s] for s in range(round(self._settings.seconds))]
+        return HotspotRun(
+            calm_p50_ms=calm_p50_ms,
+            p50_ms=tuple(float(np.median(some)) for some in by_second if len(some)),
+            moves_s=tuple(at - sent.start for at, _ in self._plans if at > sent.start),
+            checked=total,
+            wrong=sent.wrong,
+        )
+
+    def _send_all(self, handle: Handle, rate: int, places: LongArray) -> SentPoints:
+        """Send points at a rate, and wait for their results; ``places`` are those in the world."""
+        first, start, total = self._next, time.time() + 0.1, len(places)
         self._next += total
         sent = 0
         while sent < total:
             due = min(total, int((time.time() - start) * rate) + 1)
             if due > sent:
-                self._send(first + sent, first + due)
+                number, some = np.arange(sent, due), places[sent:due]
+                at = ((start + number / rate) * 1e6).astype(np.int64)
+                self._source.add(first + number, self._world.x[some], self._world.y[some], at)
                 sent = due
             time.sleep(TICK_SECONDS)
-        wanted = self._matches(np.arange(first, first + total))
-        found = self._wait(handle, first, int((wanted > 0).sum()))
-        wrong = self._wrong(found, first, wanted)
-        chosen = found[found["id"] - first >= round(rate * self._settings.warm_up)]
-        if not len(chosen):
-            expected = int((wanted > 0).sum())
-            late = len(found) < expected
-            raise WorkloadError(
-                f"{rate:,} points/s: {len(found)} of {expected} points with results had them in "
-                f"time, none of these after the warm-up; give "
-                + ("a lower rate" if late else "more --queries or --seconds")
-            )
-        ms = (chosen["at"] - start - (chosen["id"] - first) / rate) * 1e3
-        p50, p99 = np.percentile(ms, [50, 99]).tolist()
-        return OneRun(p50_ms=p50, p99_ms=p99, results=len(chosen), checked=total, wrong=wrong)
-
-    def _send(self, low: int, high: int) -> None:
-        places = np.arange(low, high) % POINTS
-        x, y = self._world.x[places].tolist(), self._world.y[places].tolist()
-        self._source.add(zip(range(low, high), map(repr, x), map(repr, y), strict=True))
-
-    def _matches(self, ids: LongArray) -> LongArray:
-        found: LongArray = self._world.matches[ids % POINTS]
-        return found
+        wanted = self._world.matches[places]
+        expected = int((wanted > 0).sum())
+        found = self._wait(handle, first, expected)
+        number = found["id"] - first
+        return SentPoints(
+            start=start,
+            number=number,
+            ms=(found["at"] - start - number / rate) * 1e3,
+            expected=expected,
+            wrong=self._wrong(found, number, places, wanted),
+        )
 
     def _wait(self, handle: Handle, first: int, results: int) -> npt.NDArray[Any]:
         """Return the results of the points from ``first`` on, when they are there or overdue."""
@@ -366,14 +363,15 @@ class ModeRun:
         whole = [np.frombuffer(part[: len(part) // size * size], RECORD) for part in parts]
         return np.concatenate([np.empty(0, RECORD), *whole])
 
-    def _wrong(self, found: npt.NDArray[Any], first: int, wanted: LongArray) -> int:
+    def _wrong(
+        self, found: npt.NDArray[Any], number: LongArray, places: LongArray, wanted: LongArray
+    ) -> int:
         """Return how many points have no result that they should have, another, or two."""
-        times = np.bincount(found["id"] - first, minlength=len(wanted))
+        times = np.bincount(number, minlength=len(wanted))
         matches = np.zeros(len(wanted), np.int64)
-        matches[found["id"] - first] = found["matches"]
+        matches[number] = found["matches"]
         wrong = (matches != wanted) | (times != (wanted > 0))
-        place = found["id"] % POINTS
-        known = place < BRUTE_FORCE_POINTS
-        bad = self._world.sums[place[known]] != found["query_ids"][known]
-        wrong[(found["id"] - first)[known][bad]] = True
+        known = places[number] < BRUTE_FORCE_POINTS
+        bad = self._world.sums[places[number[known]]] != found["query_ids"][known]
+        wrong[number[known][bad]] = True
         return int(wrong.sum())

@@ -207,6 +207,9 @@ def latency(
     jars: Annotated[
         str, typer.Option(help="Jars of Spark's Kafka connector, separated by commas.")
     ] = "",
+    hotspot: Annotated[
+        bool, typer.Option(help="Then a hotspot at the last rate, with rebalancing.")
+    ] = False,
     seed: SeedOption = 0,
     json_to: JsonOption = None,
 ) -> None:
@@ -214,7 +217,8 @@ def latency(
 
     Example: sparkswarm bench latency --rates 1000 --queries 100000 --repeat 1
     """
-    from sparkswarm.bench.latency import LatencySettings, run_latency
+    from sparkswarm.bench.latency import run_latency
+    from sparkswarm.bench.latency_results import LatencySettings
 
     with exit_on_error():
         try:
@@ -224,6 +228,7 @@ def latency(
         settings = LatencySettings(
             rates=chosen, queries=queries, repeat=repeat, seconds=seconds, warm_up=warm_up,
             modes=tuple(modes.replace(",", " ").split()), seed=seed, kafka=kafka, jars=jars,
+            hotspot=hotspot,
         )  # fmt: skip
         with progress_steps(settings.steps) as on_step:
             found = run_latency(settings, on_step).to_json()
@@ -235,6 +240,12 @@ def latency(
         cells = (found["modes"][mode][rate] for mode in found["modes"])
         table.add_row(f"{int(rate):,}", *(f"{one['p50_ms']} / {one['p99_ms']}" for one in cells))
     stderr.print(table)
+    for mode, one in found.get("hotspot", {}).items():
+        moves = f"new plans after {', '.join(f'{s:g}' for s in one['moves_s'])} s"
+        stderr.print(
+            f"{mode}, hotspot: medians by second up to {max(one['p50_ms'], default=0)} ms, "
+            f"{one['calm_p50_ms']} ms before it; {moves if one['moves_s'] else 'no new plan'}."
+        )
     oracle = found["oracle"]
     stderr.print(
         f"Medians of {repeat} runs of {seconds:g} s; the first {warm_up:g} s of each are left "
