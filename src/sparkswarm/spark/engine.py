@@ -34,12 +34,14 @@ from sparkswarm.spark.driver.layout import (
     read_layout,
     union_stream,
 )
+from sparkswarm.spark.driver.questions import SnapshotQuestions
 from sparkswarm.spark.driver.run import ID_TYPE, RunLoop, spark_path
 from sparkswarm.spark.driver.selection import query_fields, select_operations, select_points
 from sparkswarm.spark.driver.ticks import with_ticks
-from sparkswarm.spark.handle import Handle, RealTimeHandle
+from sparkswarm.spark.handle import Handle
 from sparkswarm.spark.point_files import ParquetPoints
 from sparkswarm.spark.realtime import REAL_TIME_TRIGGER, check_folder, real_time_points
+from sparkswarm.spark.realtime_handle import RealTimeHandle
 from sparkswarm.spark.session import check_session
 from sparkswarm.spark.sinks import NoopSink, Sink, Sinks, make_sink
 from sparkswarm.spark.stream_writer import MatchStream
@@ -249,9 +251,10 @@ class Swarm:
             )
         run.observers += observers
         run.open(preload, query_columns, quarantine)
+        questions = SnapshotQuestions(run)
         if live is not None:
             started = live.start(run, lambda part: spark_path(_folder(checkpoint, part)), name)
-            both = RealTimeHandle(run, started.points, started.operations, started.by_owner)
+            both = RealTimeHandle(run, started, questions)
             run.count_unread = lambda: both.unread_rows
             return both
 
@@ -268,7 +271,7 @@ class Swarm:
             writer = writer.queryName(name)
         if trigger is not None:
             writer = writer.trigger(**trigger)
-        handle = Handle(run, writer.start(), sinks)
+        handle = Handle(run, writer.start(), sinks, questions)
         run.count_unread = lambda: handle.unread_rows
         return handle
 

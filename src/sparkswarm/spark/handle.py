@@ -5,12 +5,8 @@ Used on the driver, from any thread.
 
 from __future__ import annotations
 
-import json
-import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +14,6 @@ import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import LongType, StructField, StructType
 
 from sparkswarm.apps.events.nearest import nearest_of
 from sparkswarm.apps.events.objects import BoundEvents
@@ -34,27 +29,19 @@ from sparkswarm.observe.html import handle_html, plot
 from sparkswarm.observe.progress import Status, count_unread
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.driver.batch import DriverContext, Stages, answer_frame, packed_frame
 from sparkswarm.spark.sinks import Sinks
-from sparkswarm.spark.task_input import TaskInput
-from sparkswarm.spark.task_output import OutputKind
-from sparkswarm.spark.tasks.operations import check_operations
-from sparkswarm.store.epochs import Commit, Epoch
+from sparkswarm.store.epochs import Commit
 from sparkswarm.store.formats import table_from_bytes
 from sparkswarm.store.names import hash_name, name_of_value
-from sparkswarm.store.queries import DETAILS, EDGES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from sparkswarm.spark.driver.questions import SnapshotQuestions
     from sparkswarm.spark.driver.run import RunLoop
 
 STOPPED = "StoppedError"
 """The error that a batch raises where a stop was requested before it began."""
-
-
-WATCH_SECONDS = 0.2
-"""Time between two looks at whether both queries run."""
 
 
 class Handle:
@@ -69,13 +56,14 @@ class Handle:
         results of a run with ``sink="memory"``.
     """
 
-    def __init__(self, run: RunLoop, query: StreamingQuery, sinks: Sinks) -> None:
+    def __init__(
+        self, run: RunLoop, query: StreamingQuery, sinks: Sinks, questions: SnapshotQuestions
+    ) -> None:
         self._run = run
+        self._questions = questions
         self.query = query
         self.sinks = sinks
         self._positions: tuple[int, Positions] | None = None
-        self._asking = threading.Lock()
-        self._context = DriverContext()
 
     @property
     def status(self) -> Status:
@@ -145,59 +133,8 @@ class Handle:
             If the query makes no sense.
         """
         with self._committed() as commit:
-            row = _snapshot_row((min_x, min_y, max_x, max_y), since, until, count)
-            if columns or self._run.layout.application:
-                row = self._with_columns(row, columns or {})
-            return self._answer(commit, row)
-
-    def _answer(self, commit: Commit, row: pa.Table) -> pa.Table:
-        """Answer a snapshot query from what a commit names."""
-        run = self._run
-        if run.layout.answers is None or run.layout.answer_schema is None:
-            raise ConfigError("this run keeps no points to ask about; give Swarm a window")
-        task_input = TaskInput(
-            files=run.files,
-            config=run.config,
-            epoch=Epoch(
-                batch=commit.batch,
-                clock=commit.max_event_time,
-                plan=commit.plan,
-                manifest=commit.manifest,
-                stored=commit.stored,
-            ),
-            attempt="ask",
-            application=run.layout.application,
-            window=run.layout.window,
-            outputs=frozenset({OutputKind.ANSWERS}),
-            answer_schema=replace(run.layout.answer_schema, id_type=pa.int64()),
-            max_event_time=commit.max_event_time,
-        )
-        with self._asking:
-            # It goes on from that of the last question: an index of the plan is large.
-            context = self._context.open(task_input)
-            quarantine = context.quarantine("snapshot")
-            checked = check_operations(context, row, quarantine)
-        for _, reason in quarantine.faults():
-            raise InputError(f"the query cannot be answered: {reason}")
-        packed = packed_frame(run.spark, checked.snapshots)
-        stages = Stages(task_input, run.collector)
-        # The query has no id of the user's.
-        plain = StructType([StructField("query_id", LongType()), *run.layout.answers.fields[1:]])
-        found = answer_frame(run.spark, packed, stages, plain)
-        return found.drop("query_id").toArrow()
-
-    def _with_columns(self, row: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
-        """Return a query with the application's columns."""
-        application = self._run.layout.application
-        known = application.query_schema.names if application else []
-        if not known and columns:
-            raise InputError("queries have no columns of their own without an application")
-        if unknown := columns.keys() - set(known):
-            raise InputError(f"queries have no column {', '.join(sorted(unknown))}")
-        if not known:
-            return row
-        details = json.dumps(dict(columns), default=str).encode()
-        return row.append_column(DETAILS, pa.array([details], pa.binary()))
+            box = min_x, min_y, max_x, max_y
+            return self._questions.answer(commit, box, since, until, count, columns or {})
 
     def inside(self, fence: object) -> pa.Table:
         """Return the objects that are in a fence, as of the last commit.
@@ -394,98 +331,3 @@ class Handle:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-class RealTimeHandle(Handle):
-    """A run in Real-time Mode.
-
-    Attributes
-    ----------
-    query
-        Spark's streaming query of the points.
-    operations
-        That of the operations, in micro-batches.
-    """
-
-    def __init__(
-        self, run: RunLoop, query: StreamingQuery, operations: StreamingQuery, by_owner: bool
-    ) -> None:
-        super().__init__(run, query, Sinks())
-        self.operations = operations
-        self._by_owner = by_owner
-        threading.Thread(target=self._watch, name="sparkswarm-realtime", daemon=True).start()
-
-    def _watch(self) -> None:
-        """End both when one has ended."""
-        while self.query.isActive and self.operations.isActive:
-            time.sleep(WATCH_SECONDS)
-        self.stop()
-
-    @property
-    def status(self) -> Status:
-        """The state of the run; ``print`` it to read it. ``status()`` is the same."""
-        return replace(super().status, active=self.isActive)
-
-    @property
-    def isActive(self) -> bool:  # noqa: N802
-        """Whether both queries run."""
-        return self.query.isActive and self.operations.isActive
-
-    def set_executors(self, executors: int) -> None:
-        """Change the number of executors, where they have no tasks of their own."""
-        if self._by_owner:
-            raise ConfigError(
-                "in Real-time Mode each executor has a task that does not end: stop the run, and "
-                "start it with another number of executors"
-            )
-        super().set_executors(executors)
-
-    def stop(self) -> None:
-        """End the run; points since the last trigger come again when it is started again."""
-        with self._run.batch_lock:
-            self._run.stop_requested = True
-        # Now it is between two batches: the next one begins within a second.
-        self.operations.stop()
-        self.query.stop()
-
-    def exception(self) -> StreamingQueryException | None:
-        """Return what ended the run; None while it runs, or where it was asked to stop."""
-        error = self.operations.exception()
-        if error is not None and not self._is_stop(error):
-            return error
-        return super().exception()
-
-    def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait until the run has ended; return whether it has. Raises what ended it."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while self.isActive:
-            if deadline is not None and time.monotonic() > deadline:
-                return False
-            time.sleep(WATCH_SECONDS)
-        self.stop()
-        if (error := self.exception()) is not None:
-            raise error
-        return True
-
-
-def _snapshot_row(
-    box: tuple[float, float, float, float],
-    since: datetime | None,
-    until: datetime | None,
-    count: bool,
-) -> pa.Table:
-    """Return a snapshot query as it would come in the stream."""
-    edges = dict(zip(EDGES, map(float, box), strict=True))
-    times = {"expires": None, "order": None, "since": _micros(since), "until": _micros(until)}
-    return pa.table(
-        {
-            "op": ["count" if count else "range"],
-            "id": pa.array([0], pa.int64()),
-            **{edge: pa.array([value], pa.float64()) for edge, value in edges.items()},
-            **{name: pa.array([value], pa.int64()) for name, value in times.items()},
-        }
-    )
-
-
-def _micros(when: datetime | None) -> int | None:
-    return None if when is None else round(when.timestamp() * 1_000_000)

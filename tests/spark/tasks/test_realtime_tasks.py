@@ -23,7 +23,7 @@ from sparkswarm.spark.task_input import packed_input
 from sparkswarm.spark.task_output import TaskStage
 from sparkswarm.spark.tasks import packets as packets_module
 from sparkswarm.spark.tasks import realtime
-from sparkswarm.spark.tasks.context import ContextFollower
+from sparkswarm.spark.tasks.follower import ContextFollower
 from sparkswarm.spark.tasks.packets import packets
 from sparkswarm.spark.tasks.realtime import MatchPackets, route_packets
 from sparkswarm.spark.tasks.reports import take_reports

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -22,7 +21,7 @@ from pyspark import Accumulator, TaskContext
 
 from sparkswarm.apps.bound import BoundApplication
 from sparkswarm.compiled import BoolArray
-from sparkswarm.errors import PlanError, StoreError
+from sparkswarm.errors import PlanError
 from sparkswarm.geometry import CellRect, QueryCells
 from sparkswarm.index.build import build_index
 from sparkswarm.index.match import match
@@ -40,12 +39,10 @@ from sparkswarm.store.cache import OpenDelta, QueryCache
 from sparkswarm.store.compaction import base_queries, delta_queries
 from sparkswarm.store.copies import take_fetched
 from sparkswarm.store.deltas import changed_after
-from sparkswarm.store.epochs import INITIAL
 from sparkswarm.store.files import FileRef, Files, batch_prefix
 from sparkswarm.store.formats import table_from_bytes, tables_to_bytes
-from sparkswarm.store.manifest import BlockRef, Manifest, ObjectsRef, SegmentRef, StateRef
+from sparkswarm.store.manifest import BlockRef, ObjectsRef, SegmentRef, StateRef
 from sparkswarm.store.parts import PartBlocks
-from sparkswarm.store.pointer import Pointer, PointerReader
 from sparkswarm.store.prices import PriceRaster
 from sparkswarm.store.quarantine import Quarantine
 from sparkswarm.store.queries import Queries
@@ -103,7 +100,7 @@ class BatchContext:
         self.input = task_input
         self.task, self.attempt = 0, 0
         self.spark_task: tuple[int, int] | None = None
-        self.collect: Callable[[TaskOutput], None] = _ignore
+        self.collect: Callable[[TaskOutput], None] = ignore
         self.epoch = task_input.epoch
         self.plan = task_input.epoch.plan
         self.grid = self.plan.grid
@@ -349,16 +346,17 @@ def arrow_task(
     return task
 
 
-EndlessFunction = Callable[
-    ["ContextFollower", int, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]
-]
-"""The work of a task that does not end with a batch: contexts, Spark's batch number, rows."""
+_Follower = TypeVar("_Follower")
 
 
-def endless_task(function: EndlessFunction, task_input: bytes) -> ArrowTask:
-    """Return a task function of Real-time Mode as ``mapInArrow`` takes it.
+def endless_task(
+    function: Callable[[_Follower, int, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    follow: Callable[[int, int], _Follower],
+) -> ArrowTask:
+    """Return a function of a task that does not end with a batch, as ``mapInArrow`` takes it.
 
-    ``task_input`` is packed; its plan and manifest don't count.
+    It is given what follows the commits, Spark's batch number, and rows. ``follow`` makes the
+    first of Spark's numbers of the task in its stage and of the attempt.
     """
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -366,79 +364,9 @@ def endless_task(function: EndlessFunction, task_input: bytes) -> ArrowTask:
         number = spark.partitionId() if spark else 0
         attempt = spark.taskAttemptId() if spark else 0
         trigger = spark.getLocalProperty(BATCH_PROPERTY) if spark else None
-        follower = ContextFollower(task_input, number, attempt)
-        yield from function(follower, int(trigger or 0), batches)
+        yield from function(follow(number, attempt), int(trigger or 0), batches)
 
     return task
-
-
-class ContextFollower:
-    """The contexts of a task that does not end with a batch, each that of a later commit.
-
-    Attributes
-    ----------
-    input
-        What the driver gave at the start.
-    version
-        The last batch that changed queries, as the context has it.
-    task
-        Spark's number of the task in its stage.
-    """
-
-    def __init__(self, task_input: bytes, task: int, attempt: int) -> None:
-        if not _opened:
-            _warm_up()
-        self.input = unpacked_input(task_input, _records_of)
-        self.version = INITIAL
-        self.task, self._attempt = task, attempt
-        self._pointer = PointerReader(self.input.files)
-        root = self.input.files.root
-        self._last = _contexts.pop(root, (b"", None))[1]
-        self._current: BatchContext | None = None
-
-    def changed(self) -> BatchContext | None:
-        """Return the context of the last commit, or None where it is the one returned last."""
-        pointer = self._pointer.changed()
-        while pointer is not None:
-            try:
-                return self._open(pointer)
-            except StoreError:
-                # What the pointer names may be gone when it is a few commits old.
-                later = self._pointer.changed()
-                if later is None:
-                    self._pointer.forget()
-                    raise
-                pointer = later
-        if self._current is None:
-            raise StoreError(
-                f"{self.input.files.root} has no pointer to the last commit; the driver writes it "
-                "before it starts a stream in Real-time Mode, on a folder that all machines share"
-            )
-        return None
-
-    def _open(self, pointer: Pointer) -> BatchContext:
-        records = _records_of(self.input.files)
-        plan = records.read(Plan, pointer.plan)
-        manifest = records.read(Manifest, pointer.manifest)
-        records.retain({pointer.plan, pointer.manifest})
-        epoch = replace(self.input.epoch, batch=pointer.batch, plan=plan, manifest=manifest)
-        given = replace(
-            self.input,
-            epoch=epoch,
-            attempt=uuid.uuid4().hex[:8],
-            match_weight=pointer.match_weight,
-        )
-        opened = BatchContext(given, self._last)
-        # All that it names must be there now; later it may be gone.
-        for ref in chain.from_iterable(manifest.partitions.values()):
-            opened.segment(ref)
-        opened.deltas_over(partition.cells for partition in plan.partitions)
-        self._last = opened
-        _contexts[self.input.files.root] = b"", opened
-        self._current = opened.for_task(self.task, self._attempt, _ignore)
-        self.version = pointer.version
-        _freeze()
-        return self._current
 
 
 KEPT_RUNS = 4
@@ -455,14 +383,14 @@ BATCH_PROPERTY = "streaming.sql.batchId"
 """Spark's local property with the number of the batch."""
 
 
-def _records_of(files: Files) -> RecordFiles:
+def records_of(files: Files) -> RecordFiles:
+    """Return the records of a run that this worker has read."""
     return _records.setdefault(files.root, RecordFiles(files))
 
 
 def open_context(task_input: bytes) -> BatchContext:
     """Return the context for a packed input; one is kept for each of the last runs."""
-    if not _opened:
-        _warm_up()
+    warm_up()
     for root, (packed, context) in _contexts.items():
         if packed == task_input:
             _contexts[root] = _contexts.pop(root)
@@ -470,17 +398,28 @@ def open_context(task_input: bytes) -> BatchContext:
     # What is built now stays: to look for garbage meanwhile would double the time.
     gc.disable()
     try:
-        opened = unpacked_input(task_input, _records_of)
-        root = opened.files.root
-        previous = _contexts.pop(root, None)
-        for ended in list(_contexts)[: max(0, len(_contexts) + 1 - KEPT_RUNS)]:
-            del _contexts[ended]
-            _records.pop(ended, None)
-        _contexts[root] = (task_input, BatchContext(opened, previous[1] if previous else None))
+        opened = unpacked_input(task_input, records_of)
+        context = BatchContext(opened, take_context(opened.files))
     finally:
         gc.enable()
+    keep_context(context, task_input)
+    return context
+
+
+def take_context(files: Files) -> BatchContext | None:
+    """Take the last context of a run, so that the next one can go on from it; None without one."""
+    return _contexts.pop(files.root, (b"", None))[1]
+
+
+def keep_context(context: BatchContext, task_input: bytes = b"") -> None:
+    """Keep the last context of a run, and those of the runs that had a task last."""
+    root = context.input.files.root
+    _contexts.pop(root, None)
+    _contexts[root] = task_input, context
+    for ended in list(_contexts)[:-KEPT_RUNS]:
+        del _contexts[ended]
+        _records.pop(ended, None)
     _freeze()
-    return _contexts[root][1]
 
 
 def _freeze() -> None:
@@ -497,8 +436,10 @@ def _freeze() -> None:
     _opened += 1
 
 
-def _warm_up() -> None:
-    """Run the compiled kernels once, so that no executor's first batch looks like more work."""
+def warm_up() -> None:
+    """Run the compiled kernels in a new worker, so that no first batch looks like more work."""
+    if _opened:
+        return
     rows = np.zeros(1, np.int64)
     index = build_index(rows, np.zeros((1, 4)), None, (0.0, 0.0, 1.0, 1.0))
     match(np.zeros(1), np.zeros(1), None, rows, index)
@@ -506,5 +447,5 @@ def _warm_up() -> None:
     Statistics(CellRect(0, 0, 1, 1)).collect_points(cell, cell, np.zeros(1))
 
 
-def _ignore(output: TaskOutput) -> None:
+def ignore(output: TaskOutput) -> None:
     """Take an output that nobody asked for, outside Spark."""
