@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +23,7 @@ from pyspark.sql.types import IntegerType, LongType, StructType
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.spark.columns import INPUT_PARTITION, QUERY_VERSION, TARGET
 from sparkswarm.spark.driver.layout import Branches, StreamLayout, union_stream
-from sparkswarm.spark.driver.packets import SETTINGS, load_packer, packets_of
+from sparkswarm.spark.driver.packets import SETTINGS, packets_of
 from sparkswarm.spark.driver.realtime import RealTimeTasks
 from sparkswarm.spark.driver.ticks import ticks
 from sparkswarm.spark.realtime_sinks import Foreach, KafkaTopic, RealTimeSink, real_time_sink
@@ -30,6 +31,7 @@ from sparkswarm.spark.session import REAL_TIME, executor_hosts, temporary_settin
 from sparkswarm.spark.sinks import ConsoleSink, NoopSink, Sinks
 from sparkswarm.spark.task_input import packed_input
 from sparkswarm.spark.tasks.context import endless_task
+from sparkswarm.spark.tasks.follower import ContextFollower
 from sparkswarm.spark.tasks.realtime import MatchPackets, route_packets
 from sparkswarm.store.files import local_path
 
@@ -98,11 +100,6 @@ def check_folder(checkpoint: str) -> None:
 
 def check_settings(spark: SparkSession) -> None:
     """Refuse a session with which Real-time Mode does not work; ConfigError."""
-    if len(executor_hosts(spark)) > 1:
-        raise ConfigError(
-            "Real-time Mode works on one host: on several it has not been tried; use a trigger "
-            "with processingTime"
-        )
     conf = spark.sparkContext.getConf()
     wrong = [
         f"{name}={wanted}"
@@ -137,7 +134,7 @@ class RealTimePoints:
     def start(self, run: RunLoop, folder_of: Callable[[str], str], name: str | None) -> TwoStreams:
         """Start both streams of an open run; ``folder_of`` gives each its folder by name."""
         spark = run.spark
-        by_owner = not run.config.shared_host
+        by_owner = not run.config.shared_host or len(executor_hosts(spark)) > 1
         task_input = run.follow(RealTimeTasks(run.files, by_owner))
         started = [self._start_operations(run, folder_of("spark"), name)]
         try:
@@ -176,16 +173,16 @@ class RealTimePoints:
         """
         points = self._branches.points
         assert points is not None
-        load_packer(points.sparkSession)
+        follow = partial(ContextFollower, task_input)
         if by_owner:
             schema = StructType([*points.schema.fields]).add(TARGET, IntegerType())
-            task = endless_task(route_packets, task_input)
+            task = endless_task(route_packets, follow)
             routed = packets_of(points).mapInArrow(task, schema)
             points = routed.repartitionById(executors, F.col(TARGET)).drop(TARGET)
         schema = StructType([*self._layout.output_fields(True).fields])
         schema = schema.add(QUERY_VERSION, LongType())
         in_task = self._sink if isinstance(self._sink, Foreach) else None
-        task = endless_task(MatchPackets(in_task), task_input)
+        task = endless_task(MatchPackets(in_task), follow)
         return self._layout.finished_results(packets_of(points).mapInArrow(task, schema))
 
     def _writer(self, results: DataFrame) -> DataStreamWriter:

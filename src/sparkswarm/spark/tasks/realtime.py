@@ -30,9 +30,10 @@ from sparkswarm.store.blocks import MAX_TIME
 from sparkswarm.store.queries import TIME
 
 if TYPE_CHECKING:
-    from sparkswarm.spark.tasks.context import BatchContext, ContextFollower
+    from sparkswarm.spark.tasks.context import BatchContext
+    from sparkswarm.spark.tasks.follower import ContextFollower
 
-REPORT_SECONDS = 1.0
+REPORT_SECONDS = 0.5
 """Time between two reports of a task."""
 
 
@@ -83,7 +84,7 @@ class MatchPackets:
 
 
 class PacketMatcher:
-    """Matches the packets of one task, and reports each second."""
+    """Matches the packets of one task, and reports twice a second."""
 
     def __init__(self, follower: ContextFollower) -> None:
         self._follower = follower

@@ -1,4 +1,4 @@
-"""Reports: what tasks that do not end tell the driver, a file each second.
+"""Reports: what tasks that do not end tell the driver, a file twice a second.
 
 Accumulators reach the driver when a task ends, so a task in Real-time Mode leaves its output in a
 file instead. Tasks write them, the driver takes them once a batch. They are not durable: what is
