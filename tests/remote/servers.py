@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -115,9 +116,7 @@ class Hdfs:
         java = ["java", "-Xmx256m", "-cp", ":".join([str(folder), *jars])]
         node = "org.apache.hadoop.hdfs.server"
         name_node = [*java, f"{node}.namenode.NameNode"]
-        formatting = Daemon(folder, "format", [*name_node, "-format", "-nonInteractive"], {})
-        formatting.await_line("successfully formatted")
-        formatting.close()
+        subprocess.run([*name_node, "-format", "-nonInteractive"], check=True, timeout=PATIENCE)
         self._servers = [
             Daemon(folder, "namenode", name_node, {}),
             Daemon(folder, "datanode", [*java, f"{node}.datanode.DataNode"], {}),
