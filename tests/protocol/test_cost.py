@@ -199,8 +199,8 @@ def test_moving_queries_is_priced_in_points() -> None:
 
 def test_queries_that_another_host_must_fetch_cost_more() -> None:
     model = WorkModel(per_point=2.0, points_per_query_moved=0.25, per_query_fetched=3.0)
-    assert model.moving(8.0, to_other_host=True) == model.moving(8.0) + 24.0
-    assert PaperModel().moving(8.0, to_other_host=True) == 0.0
+    assert model.moving(8.0, to_fetch=10.0) == model.moving(8.0) + 30.0
+    assert PaperModel().moving(8.0, to_fetch=10.0) == 0.0
 
 
 # -- what holds for both -------------------------------------------------------------------

@@ -16,6 +16,7 @@ from sparkswarm.protocol.decision import (
     level,
     pair,
 )
+from sparkswarm.protocol.hosts import Hosts
 from sparkswarm.protocol.messages import DecisionKind
 
 NOTHING, REBALANCE = DecisionKind.KEEP, DecisionKind.REBALANCE
@@ -220,7 +221,7 @@ def test_a_receiver_of_several_is_reckoned_with_what_the_others_bring():
 
 def test_receivers_on_the_givers_host_come_first():
     costs = [9.0, 0.0, 1.0, 2.0]
-    hosts = [0, 1, 1, 0]
+    hosts = Hosts((0, 1, 1, 0))
     [group] = pair(costs, max_pairs=3, max_receivers=3, hosts=hosts)
     assert group.m_lows == (3, 1, 2)
     [alone] = pair(costs, max_pairs=1, max_receivers=3, hosts=hosts)
@@ -229,7 +230,7 @@ def test_receivers_on_the_givers_host_come_first():
 
 @given(costs_of_executors, st.randoms())
 def test_hosts_change_who_gives_to_whom_and_not_what_comes_of_it(costs, random):
-    hosts = [random.randrange(3) for _ in costs]
+    hosts = Hosts(tuple(random.randrange(3) for _ in costs))
     groups = pair(costs, len(costs), len(costs), hosts=hosts)
     mean = sum(costs) / len(costs)
     assert after(costs, groups) == pytest.approx([mean] * len(costs), abs=1e-6)

@@ -15,6 +15,7 @@ from sparkswarm.geometry import Bounds, CellRect, Grid, QueryCells
 from sparkswarm.observe.describe import describe_changes, describe_refusal
 from sparkswarm.protocol.cost import CostModel, PaperModel, WorkModel
 from sparkswarm.protocol.holding import Holding, inherited
+from sparkswarm.protocol.hosts import Hosts
 from sparkswarm.protocol.partition import TICKETS, ChangeKind, Partition, reshared
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.protocol.reduction import (
@@ -745,10 +746,11 @@ def test_a_move_to_another_host_must_pay_for_fetching_the_queries_too() -> None:
     """100 queries: 12.5 to hand over, 25 more to fetch; the move wins 5 a round, for 4 rounds."""
     crowded = with_queries(100, world_of([[5.0], [5.0]], elsewhere=[0.0]))
     model = replace(EIGHTH, per_query_fetched=0.25)
-    for on_other_host in (False, True):
-        search = Search(M_HIGH, crowded.holdings, model, 1.0, FRESH, SHARING)
-        search.run([Receiver(1, 0.0, on_other_host)])
-        assert bool(search.changes) is not on_other_host
+    for host in (0, 1):
+        hosts = Hosts((0, host))
+        search = Search(M_HIGH, crowded.holdings, model, 1.0, FRESH, SHARING, hosts=hosts)
+        search.run([Receiver(1, 0.0)])
+        assert bool(search.changes) is (host == 0)
     assert "once and wins 5 a round" in refusals(search)[0]
 
 

@@ -17,6 +17,7 @@ from sparkswarm.geometry import CellRect, Grid, QueryCells
 from sparkswarm.policies.lending_prices import BlockSums, LendingPrices
 from sparkswarm.protocol.cost import Prices
 from sparkswarm.protocol.global_index import GlobalIndex
+from sparkswarm.protocol.hosts import Hosts
 from sparkswarm.protocol.messages import Decision, Message
 from sparkswarm.protocol.partition import PlanChange
 from sparkswarm.protocol.plan import Plan
@@ -175,8 +176,8 @@ class Controller(Protocol):
     def soft_files(self) -> frozenset[str]:
         """Names of the soft files that agents may still read."""
 
-    def use_hosts(self, hosts: Sequence[int]) -> None:
-        """Take note of the host of each executor; without any, all share one."""
+    def use_hosts(self, hosts: Hosts) -> None:
+        """Take note of the hosts of the executors; by default all share one."""
 
     def begin_batch(self) -> Control:
         """Return what the agents of the batch must know. Called once a batch."""

@@ -40,6 +40,7 @@ from sparkswarm.protocol.coordinator import Coordinator
 from sparkswarm.protocol.cost import Prices, make_cost_model
 from sparkswarm.protocol.global_index import GlobalIndex
 from sparkswarm.protocol.holding import Holding
+from sparkswarm.protocol.hosts import ONE_HOST, Hosts
 from sparkswarm.protocol.messages import (
     EVERYONE,
     JOURNAL,
@@ -92,7 +93,7 @@ class SwarmControl:
     is_light
         Whether all executors have statistics, all are here, and no queries need to be read.
     hosts
-        The host of each executor; empty where all share one.
+        The hosts of the executors.
     """
 
     prices: Prices
@@ -104,7 +105,7 @@ class SwarmControl:
     statistics: Mapping[int, SoftStatistics] = field(default_factory=dict)
     collected: Mapping[int, tuple[SoftStatistics, ...]] = field(default_factory=dict)
     is_light: bool = False
-    hosts: tuple[int, ...] = ()
+    hosts: Hosts = ONE_HOST
 
     @property
     def due(self) -> bool:
@@ -202,8 +203,8 @@ class SwarmController:
         """The plan of the next batch."""
         return self._coordinator.plan
 
-    def use_hosts(self, hosts: Sequence[int]) -> None:
-        """Take note of the host of each executor; without any, all share one."""
+    def use_hosts(self, hosts: Hosts) -> None:
+        """Take note of the hosts of the executors; by default all share one."""
         self._coordinator.hosts = hosts
 
     def resize(self, executors: int) -> tuple[Decision, ...]:
@@ -252,7 +253,7 @@ class SwarmController:
             statistics=dict(self._statistics),
             collected=self._collected_by_owner(),
             is_light=self._is_light,
-            hosts=tuple(self._coordinator.hosts),
+            hosts=self._coordinator.hosts,
         )
         self._outbox, self._changes, self._handed_over = {}, [], {}
         return self._control

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.errors import ProtocolError
 from sparkswarm.protocol.cost import make_cost_model
 from sparkswarm.protocol.decision import Group, level, make_decider, pair
 from sparkswarm.protocol.elastic import resized
+from sparkswarm.protocol.hosts import ONE_HOST
 from sparkswarm.protocol.messages import (
     CostReport,
     Decision,
@@ -43,12 +44,12 @@ partition makes up to five pieces."""
 class Coordinator:
     """The GlobalIndex machine that also decides (paper, "Adaptive Load Balancing").
 
-    ``plan`` is the plan in force, ``hosts`` the host of each executor; without any, all share one.
+    ``plan`` is the plan in force, ``hosts`` are those of the executors; by default all share one.
     """
 
     def __init__(self, plan: Plan, config: SwarmConfig) -> None:
         self.plan = plan
-        self.hosts: Sequence[int] = ()
+        self.hosts = ONE_HOST
         self._config = config
         self._decider = make_decider(config)
         self._model = make_cost_model(config.cost_model)
@@ -260,7 +261,7 @@ class Coordinator:
             tolerance=self._decider.tolerance(len(self._reports), self._system_received),
             givers=givers,
             receivers=receivers,
-            hosts=self.hosts if len(self.hosts) == len(self._costs) else (),
+            hosts=self.hosts,
         )
         messages: list[Message] = []
         for group in groups:

@@ -111,10 +111,10 @@ class CostModel(Protocol):
     def cost(self, numerator: float, system_received: float) -> float:
         """Turn a numerator into a cost; ``system_received`` is R(S)."""
 
-    def moving(self, queries: float, to_other_host: bool = False) -> float:
+    def moving(self, queries: float, to_fetch: float = 0.0) -> float:
         """Return the cost, paid once, of handing over a partition with that many queries.
 
-        Another host must fetch them.
+        ``to_fetch`` of them must be fetched by another host.
         """
 
 
@@ -160,7 +160,7 @@ class PaperModel:
         """Apply equation 7."""
         return numerator / system_received if system_received > 0 else 0.0
 
-    def moving(self, queries: float, to_other_host: bool = False) -> float:
+    def moving(self, queries: float, to_fetch: float = 0.0) -> float:
         """Return 0: the paper's unit of cost says nothing about moves."""
         return 0.0
 
@@ -216,10 +216,10 @@ class WorkModel:
         """Return the numerator: work needs no scaling."""
         return numerator
 
-    def moving(self, queries: float, to_other_host: bool = False) -> float:
+    def moving(self, queries: float, to_fetch: float = 0.0) -> float:
         """Return the price of moving queries."""
-        price = self.points_per_query_moved * self.per_point
-        return (price + (self.per_query_fetched if to_other_host else 0.0)) * queries
+        handed_over = self.points_per_query_moved * self.per_point * queries
+        return handed_over + self.per_query_fetched * to_fetch
 
 
 COST_MODELS: dict[CostModelName, Callable[[], CostModel]] = {

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from sparkswarm.config import SwarmConfig
 from sparkswarm.protocol.damping import Damping
+from sparkswarm.protocol.hosts import ONE_HOST, Hosts
 from sparkswarm.protocol.messages import DecisionKind, Reason
 
 KEEP, REBALANCE = DecisionKind.KEEP, DecisionKind.REBALANCE
@@ -258,7 +259,7 @@ def pair(
     tolerance: float = 0.0,
     givers: Sequence[int] | None = None,
     receivers: Sequence[int] | None = None,
-    hosts: Sequence[int] = (),
+    hosts: Hosts = ONE_HOST,
 ) -> list[Group]:
     """Choose givers and receivers.
 
@@ -277,8 +278,7 @@ def pair(
     givers, receivers
         Who may give and who may receive; all by default.
     hosts
-        The host of each executor. Where a giver has several receivers, those on its own host come
-        first; without hosts the least loaded do.
+        Of the executors. Where a giver has several receivers, those on its own host come first.
     """
     mean = sum(costs) / len(costs)
     everyone = range(len(costs))
@@ -297,7 +297,7 @@ def pair(
     for m_high in highs:
         surplus = costs[m_high] - mean
         gifts: dict[int, float] = {}
-        near = [m for m in room if hosts and hosts[m] == hosts[m_high]]
+        near = [m for m in room if hosts.are_one(m, m_high)]
         for m_low in dict.fromkeys([*near, *room]):
             if surplus <= least or max_pairs == 0 or len(gifts) == max_receivers:
                 break

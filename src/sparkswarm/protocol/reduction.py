@@ -15,6 +15,7 @@ from sparkswarm.geometry import QueryCells
 from sparkswarm.protocol.cost import CostModel
 from sparkswarm.protocol.decision import level
 from sparkswarm.protocol.holding import Holding, inherited
+from sparkswarm.protocol.hosts import ONE_HOST, Hosts
 from sparkswarm.protocol.messages import Reason, Refusal
 from sparkswarm.protocol.partition import TICKETS, Partition, PlanChange, moved, split
 from sparkswarm.protocol.sharing import share_hot_cell
@@ -31,11 +32,10 @@ and the next only if that is a single cell."""
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """An executor that can take load, its present cost, and whether it is on another host."""
+    """An executor that can take load, and its present cost."""
 
     m_low: int
     c_low: float
-    on_other_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,8 @@ class Search:
     queries_of
         Returns the queries of a partition, to recount them exactly; without it their
         statistics are estimated.
+    hosts
+        The hosts of the executors.
 
     Attributes
     ----------
@@ -129,8 +131,10 @@ class Search:
         fresh_id: int,
         rules: Rules,
         queries_of: Callable[[Partition], QueryCells] | None = None,
+        hosts: Hosts = ONE_HOST,
     ) -> None:
         self._m_high = m_high
+        self._hosts = hosts
         self._model = model
         self._system_received = system_received
         self._fresh_id = fresh_id
@@ -255,7 +259,8 @@ class Search:
     def _pays(self, option: _Option, receiver: Receiver, c_high: float) -> bool:
         """Return whether an option is worth its cost; if not, record why."""
         gain = c_high - max(c_high - option.relief, receiver.c_low + option.cost)
-        moving = self._model.moving(option.queries, receiver.on_other_host)
+        to_fetch = self._hosts.to_fetch(self._m_high, receiver.m_low, option.queries)
+        moving = self._model.moving(option.queries, to_fetch)
         price = self._model.cost(moving, self._system_received)
         if gain <= 0 or gain < self._rules.min_gain * c_high:
             reason, numbers = Reason.GAIN_TOO_SMALL, {"gain": gain, "cost": c_high}

@@ -8,7 +8,7 @@ are stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from sparkswarm.errors import ProtocolError
 from sparkswarm.geometry import QueryCells
 from sparkswarm.protocol.cost import WORK_ONLY, CostModel, Prices, make_cost_model
 from sparkswarm.protocol.holding import Holding, inherited
+from sparkswarm.protocol.hosts import ONE_HOST, Hosts
 from sparkswarm.protocol.learning import PriceLearner
 from sparkswarm.protocol.merge import find_merges
 from sparkswarm.protocol.messages import (
@@ -90,7 +91,7 @@ class LoadBalancingUnit:
         self._incoming: dict[int, tuple[int, Statistics]] = {}
         self._pending: _Pending | None = None
         self._learner = PriceLearner(WORK_ONLY)
-        self._hosts: Sequence[int] = ()
+        self._hosts = ONE_HOST
 
     def state(self) -> dict[int, FloatArray]:
         """Return the statistics by partition id as plain arrays, for :meth:`restore`."""
@@ -115,8 +116,8 @@ class LoadBalancingUnit:
         """
         self.model = self.model.with_prices(prices)
 
-    def use_hosts(self, hosts: Sequence[int]) -> None:
-        """Take note of the host of each executor; without any, all share one."""
+    def use_hosts(self, hosts: Hosts) -> None:
+        """Take note of the hosts of the executors; by default all share one."""
         self._hosts = hosts
 
     def recount_queries(self) -> None:
@@ -247,10 +248,11 @@ class LoadBalancingUnit:
             fresh_id=request.fresh_ids[0],
             rules=self._rules,
             queries_of=self._queries_of,
+            hosts=self._hosts,
         )
         search.run(
             [
-                Receiver(m_low, c_low, self._is_on_other_host(m_low))
+                Receiver(m_low, c_low)
                 for m_low, c_low in zip(request.m_lows, request.c_lows, strict=True)
             ]
         )
@@ -271,10 +273,6 @@ class LoadBalancingUnit:
             return [proposal]
         self._pending = _Pending(proposal, {int(t.to) for t in takeovers})
         return list(takeovers)
-
-    def _is_on_other_host(self, executor: int) -> bool:
-        hosts = self._hosts
-        return max(executor, self.executor) < len(hosts) and hosts[executor] != hosts[self.executor]
 
     def _taken_over(self, message: TakenOver) -> list[Message]:
         """Propose to the Coordinator once every receiver has the statistics."""

@@ -22,8 +22,12 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from sparkswarm.protocol.hosts import Hosts
+from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.driver.rdd_frames import rdd_frame
 from sparkswarm.spark.session import executor_hosts
+from sparkswarm.store.files import FileRef
+from sparkswarm.store.manifest import Manifest
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +63,17 @@ def assign_hosts(
             hosts[m] = min(room, key=lambda host: ((taken[host] + 1) / weights[host], host))
             taken[hosts[m]] += 1
     return tuple(hosts)
+
+
+def hosts_of(plan: Plan, manifest: Manifest, numbers: tuple[int, ...]) -> Hosts:
+    """Return the hosts of executors, given by number, with the queries whose files each maps."""
+    files: list[set[FileRef]] = [set() for _ in range(max(numbers, default=-1) + 1)]
+    if files:
+        for partition in plan.partitions:
+            bases = [s.base for s in manifest.partitions[partition.id] if s.base]
+            for owner in partition.owners:
+                files[numbers[owner]].update(bases)
+    return Hosts(numbers, tuple(sum(file.rows for file in some) for some in files))
 
 
 @dataclass(frozen=True)

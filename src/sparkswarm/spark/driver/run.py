@@ -56,7 +56,7 @@ from sparkswarm.spark.driver.outputs import (
     matching_outputs,
     progress_of,
 )
-from sparkswarm.spark.driver.placement import HostPlacement
+from sparkswarm.spark.driver.placement import HostPlacement, hosts_of
 from sparkswarm.spark.driver.realtime import RealTimeTasks
 from sparkswarm.spark.driver.rebalance import rebalance
 from sparkswarm.spark.driver.selection import select_operations
@@ -266,7 +266,7 @@ class RunLoop:
         if anchors is not None:
             task_input = replace(task_input, hosts=anchors.numbers, borrowed=self._borrowed)
         if self._controller is not None:
-            self._controller.use_hosts(task_input.hosts)
+            self._controller.use_hosts(hosts_of(epoch.plan, epoch.manifest, task_input.hosts))
         task_input = self._with_result_files(task_input, sinks)
         stages = Stages(task_input, self.collector, anchors)
         self.epochs.writer.delete(self.files.list(folder_of(number)))
