@@ -29,8 +29,8 @@ BOUNDS = Bounds(-180, -60, 180, 75)
 GRID = (1440, 540)
 """Cells of a quarter of a degree."""
 
-SIDE, BAD_ROWS = 0.0012, 0.001
-"""A subscription's side as a fraction of the world's, about 40 km; fraction of invalid points."""
+SIDE, BAD_ROWS = 0.0016, 0.001
+"""A subscription's side as a fraction of the world's, about 50 km; fraction of invalid points."""
 
 HOTSPOT_SHARE, WAITING_SHARE = 0.6, 0.5
 """Shares of the points in the hotspot, and of the subscriptions that wait for it from the start,
