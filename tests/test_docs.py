@@ -40,9 +40,9 @@ def test_the_readme_is_short_and_its_first_example_is_near_the_top():
     assert not re.findall(r"(?:from|import) sparkswarm\.", example[1]), "public names only"
 
 
-def test_the_docs_have_at_most_30_000_words():
+def test_the_docs_have_at_most_32_000_words():
     pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")]
-    assert sum(len(page.split()) for page in pages) <= 30_000
+    assert sum(len(page.split()) for page in pages) <= 32_000
 
 
 def anchors(page):

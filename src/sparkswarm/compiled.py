@@ -1,4 +1,4 @@
-"""Compiled kernels: their decorator, what numba lacks, a hash, and the types of their arrays."""
+"""Compiled kernels: the decorator they all share, a hash, and the types of their arrays."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 BoolArray = npt.NDArray[np.bool_]
 ByteArray = npt.NDArray[np.uint8]
@@ -30,25 +26,6 @@ def compiled(function: _Function) -> _Function:
     compiling. The interpreter's lock stays held: each array is used by one thread only.
     """
     return cast(_Function, numba.njit(cache=True)(function))
-
-
-def _prefetch(typing: Any, array: Any, index: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = cast(Any, make_array)(signature.args[0])(context, builder, arguments[0]).data
-        address = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
-        hint = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
-        # To be read, to be kept in all caches, data.
-        builder.call(hint, [address, number(0), number(3), number(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, index), code
-
-
-prefetch = cast(Callable[[npt.NDArray[Any], np.uint64], None], intrinsic(_prefetch))
-"""In compiled code: ask the processor for an element of a flat array that is needed soon, and go
-on. Takes the array and the element's number; one beyond the end does no harm."""
 
 
 @compiled

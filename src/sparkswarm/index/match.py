@@ -9,14 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparkswarm.compiled import (
-    ByteArray,
-    FloatArray,
-    IntArray,
-    LongArray,
-    compiled,
-    prefetch,
-)
+from sparkswarm.compiled import ByteArray, FloatArray, IntArray, LongArray, compiled
 from sparkswarm.errors import GeometryError
 from sparkswarm.index.layout import (
     COLUMNS,
@@ -42,6 +35,7 @@ from sparkswarm.index.layout import (
     place_of,
     readonly,
 )
+from sparkswarm.index.prefetch import prefetch
 
 _SORT_FROM = 256
 """Fewer points than this are not sorted."""
