@@ -314,8 +314,8 @@ def test_the_locks_have_every_dependency_with_hashes_and_no_place():
     groups = project["dependency-groups"]
     build = groups["build"]
     extras = project["project"]["optional-dependencies"]
-    assert set(extras) == {"all", "bench", "cli", "delta", "kafka", "metrics", "plot"}
-    assert extras["all"] == ["sparkswarm[bench,cli,delta,kafka,metrics,plot]"]
+    assert set(extras) == {"all", "bench", "cli", "delta", "hdfs", "kafka", "metrics", "plot"}
+    assert extras["all"] == ["sparkswarm[bench,cli,delta,hdfs,kafka,metrics,plot]"]
     wanted = [*project["project"]["dependencies"], *build]
     wanted += [entry for name, extra in extras.items() if name != "all" for entry in extra]
     wanted += [entry for entry in groups["dev"] if isinstance(entry, str)]

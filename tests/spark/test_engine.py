@@ -686,8 +686,8 @@ def test_a_trigger_that_spark_does_not_know_is_refused_with_what_to_write(
 
 
 def test_a_history_is_sampled_over_the_whole_table(spark, monkeypatch):
-    monkeypatch.setattr("sparkswarm.spark.engine.HISTORY_POINTS", 500)
-    monkeypatch.setattr("sparkswarm.spark.engine.HISTORY_QUERIES", 500)
+    monkeypatch.setattr("sparkswarm.spark.driver.history.HISTORY_POINTS", 500)
+    monkeypatch.setattr("sparkswarm.spark.driver.history.HISTORY_QUERIES", 500)
     cell = "CAST(id % 100 AS DOUBLE)"
     points = spark.range(10_000).selectExpr("id", "CAST(id DIV 100 AS DOUBLE) x", f"{cell} y")
     queries = points.selectExpr("id", "x min_x", "y min_y", "x max_x", "y max_y")

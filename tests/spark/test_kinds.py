@@ -21,7 +21,7 @@ from sparkswarm import (
     Tumbling,
 )
 from sparkswarm.protocol.global_index import GlobalIndex
-from sparkswarm.spark import handle as handle_module
+from sparkswarm.spark.driver import questions
 from sparkswarm.store.epochs import Epoch
 
 from .kinds import DELAY, SECOND, Scene, answer, answered, expected, told
@@ -231,7 +231,7 @@ def test_an_answer_keeps_the_files_that_it_reads(spark, tmp_path, monkeypatch):
     run = Run(spark, tmp_path, scene, Sliding("1 day"), aggregates=False, replayable_batches=2)
     handle = run.through()
     epochs, wanted = handle._run.epochs, handle.ask(*BOUNDS).num_rows
-    answer_frame = handle_module.answer_frame
+    answer_frame = questions.answer_frame
 
     def later(*given):
         # Meanwhile the stream goes on, and needs none of the files any more.
@@ -243,7 +243,7 @@ def test_an_answer_keeps_the_files_that_it_reads(spark, tmp_path, monkeypatch):
         epochs.collect_garbage()
         return answer_frame(*given)
 
-    monkeypatch.setattr(handle_module, "answer_frame", later)
+    monkeypatch.setattr(questions, "answer_frame", later)
     indexes = []
     monkeypatch.setattr(GlobalIndex, "__init__", lambda *given: indexes.append(given))
     assert handle.ask(*BOUNDS).num_rows == wanted > 0

@@ -201,6 +201,11 @@ def _main(other: str) -> None:
     log = spark._jvm.org.apache.spark.sql.internal.SQLConf.STREAMING_CHECKPOINT_FILE_MANAGER_CLASS()
     unregistered = {log.parent().key()}
     spark._jvm.java.lang.Class.forName(FILES)
+    # Nor does its network library.
+    wait, network = "spark.shuffle.io.retryWait", spark._jvm.org.apache.spark.network.util
+    given = network.TransportConf("shuffle", network.MapConfigProvider({wait: "7s"}))
+    if given.ioRetryWaitTimeMs() == 7000:
+        unregistered.add(wait)
     result["unknown"] = [
         p.name
         for p in PROPERTIES
