@@ -77,7 +77,7 @@ def test_what_is_written_comes_back(path):
         "entry": "batch", "batch": 0, "time": 1000.0, "plan": 1, "seconds": 0.5, "points": 1000,
         "matches": 200, "checks": 300, "lent": 0, "operations": 7, "replaced": 0, "ignored": 0,
         "snapshot_queries": 0, "late": 0, "events": 0, "late_fixes": 0, "repeated_fixes": 0,
-        "fetched_bytes": 0, "balance": 0.625, "lag": 12.4,
+        "long_legs": 0, "fetched_bytes": 0, "balance": 0.625, "lag": 12.4,
         "busy": [0.01, 0.02, 0.03, 0.04], "received": [100, 200, 300, 400], "loads": [],
         "loans": [], "hosts": [],
         "quarantined": [["point", "outside the bounds", 3]],
