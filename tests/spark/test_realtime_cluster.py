@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def cluster(tmp_path_factory):
-    with LocalCluster(tmp_path_factory.mktemp("cluster"), hosts=2, cores=6) as cluster:
+    with closing(LocalCluster(tmp_path_factory.mktemp("cluster"), hosts=2, cores=6)) as cluster:
         yield cluster
 
 
