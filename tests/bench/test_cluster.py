@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from sparkswarm.bench.cluster import ClusterRun, ClusterSeries, ClusterSettings, run_cluster
+from sparkswarm.bench.cluster import (
+    ClusterRun,
+    ClusterSeries,
+    ClusterSettings,
+    run_cluster,
+    write_stream,
+)
 from sparkswarm.bench.replay_series import WARM_UP, ReplayBatch, ReplaySeries
 from sparkswarm.observe.progress import HostUse
 
@@ -38,6 +44,17 @@ def test_the_json_has_what_failed_beside_what_ran():
     assert found["policies"]["swarm"]["state_bytes_per_host"] == [100, 300]
     assert found["limited"]["policies"]["replicated"] == {"error": "StoreError: no room"}
     assert found["oracle"] == {"checked": 3, "wrong": 0}
+
+
+def test_the_sample_has_the_points_whose_results_a_run_keeps(tmp_path):
+    # The points of a batch are no multiple of the step.
+    stream = write_stream(tmp_path, ClusterSettings(batches=2, points=1300, queries=100))
+    first, copy = stream.checked_batches
+    step = stream.sample_step
+    assert 1300 * copy % step
+    ids = [i for b in (first, copy) for i in range(b * 1300, (b + 1) * 1300)]
+    kept = [i for i in ids if i % step == 0]
+    assert sorted(stream.sample) == kept
 
 
 @pytest.mark.long

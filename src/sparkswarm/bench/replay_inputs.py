@@ -237,7 +237,8 @@ def write_replay(
         write_numbered(folder / f"changes/{batch:05d}.parquet", batch, update)
         matches.append(int(count_matches(*here, Rectangles(*now)).sum()))
         if batch in stream.checked_batches:
-            some = np.arange(0, points, stream.sample_step)
+            # Ids that are multiples of the step, wherever the batch begins.
+            some = np.arange(-batch * points % stream.sample_step, points, stream.sample_step)
             counts = compare_all(here[0][some], here[1][some], Rectangles(*now))
             stream.sample.update(
                 zip((some + batch * points).tolist(), counts.tolist(), strict=True)
