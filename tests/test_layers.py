@@ -10,7 +10,7 @@ from .support.imports import graph, imports, longest_chain, modules
 
 LAYERS = (
     ("errors",),
-    ("compiled", "options", "terminal"),
+    ("arguments", "compiled", "options", "terminal"),
     ("geometry",),
     ("config",),
     ("protocol", "index", "workloads"),

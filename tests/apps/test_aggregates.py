@@ -304,7 +304,7 @@ def test_nothing_is_refused_of_no_queries():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"columns": "speed"}, r"must be a list of names, got 'speed'"),
+        ({"columns": "speed"}, r"must be a tuple of names, got 'speed'"),
         ({"of": Aggregates()}, "keeps state itself"),
         (
             {"of": PairFunction(lambda p, q: True, {"window": "STRING"})},

@@ -123,6 +123,18 @@ def test_a_run_that_is_told_nothing_chooses_and_says_so(spark, tmp_path, caplog,
     assert "deleted when Python ends" in checkpoint
 
 
+def test_a_run_with_wrong_bounds_says_so(spark, tmp_path, caplog):
+    caplog.set_level(logging.WARNING, logger="sparkswarm")
+    world = World(batches=[Batch(POINTS, FENCES)], preload=[], event_time=False)
+    handle = Swarm(spark, bounds=(0, 0, 1, 1), grid=(4, 4), executors=1).start(
+        *streams(spark, tmp_path, world), sink="noop", checkpoint=str(tmp_path / "checkpoint"),
+        trigger={"availableNow": True},
+    )  # fmt: skip
+    handle.await_termination()
+    (said,) = caught(caplog, "outside")
+    assert said.startswith("Batch 0: 10 of 10 points are outside of the bounds (0, 0, 1, 1)")
+
+
 def test_a_restart_keeps_the_bounds_of_its_checkpoint(spark, tmp_path, caplog):
     world = World(batches=[Batch(POINTS, [])], preload=FENCES, event_time=False)
     written = world.write(tmp_path)

@@ -36,16 +36,18 @@ def layout_of(kind, application=None):
     )
 
 
-def manifest_with(files, kind):
-    """Return a manifest that keeps a point whose speed is of a kind."""
-    table = pa.table({"id": [1], "x": [1.0], "y": [1.0], "time": [5]})
-    table = table.append_column(".speed", pa.nulls(1, kind))
-    block = Block.concat([table], GRID)
-    content, (offset,) = blocks_to_bytes([block])
-    ref = files.write("blocks/a", content, 1)
-    plan = Plan.initial(GRID, 1)
-    kept = BlockRef(cells=GRID.cells, meta=block.meta, file=ref, offset=offset)
-    return replace(Manifest.initial(plan.partitions), blocks={plan.partitions[0].id: (kept,)})
+def manifest_with(files, *kinds):
+    """Return a manifest that keeps a point with a speed of each kind, None for without, in time."""
+    plan, kept = Plan.initial(GRID, 1), []
+    for time, kind in enumerate(kinds):
+        table = pa.table({"id": [1], "x": [1.0], "y": [1.0], "time": [time]})
+        if kind is not None:
+            table = table.append_column(".speed", pa.nulls(1, kind))
+        block = Block.concat([table], GRID)
+        content, (offset,) = blocks_to_bytes([block])
+        ref = files.write(f"blocks/{time}", content, 1)
+        kept.append(BlockRef(cells=GRID.cells, meta=block.meta, file=ref, offset=offset))
+    return replace(Manifest.initial(plan.partitions), blocks={plan.partitions[0].id: tuple(kept)})
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,14 @@ def test_a_column_with_another_type_is_refused_in_our_words(
         ConfigError, match=rf"column speed of the points is {now}, but .*{re.escape(str(before))}"
     ):
         check_kept_columns(layout, manifest, files)
+
+
+def test_a_column_that_a_start_in_between_did_not_keep_is_looked_for_in_older_points(tmp_path):
+    files = Files(str(tmp_path))
+    manifest = manifest_with(files, pa.int64(), None, None)
+    check_kept_columns(layout_of(pa.int64()), manifest, files)
+    with pytest.raises(ConfigError, match=r"column speed of the points is string, but .* int64"):
+        check_kept_columns(layout_of(pa.string()), manifest, files)
 
 
 def subscriptions_of(kind):

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm import (
     Aggregates,
@@ -206,6 +207,9 @@ def test_a_restart_may_keep_other_columns_and_ask_about_others(spark, tmp_path):
     old = {p["id"] for _, some in scene.batches[:4] for p in some}
     assert {key for key, load in found.items() if load is None} == old
     assert len(found) == 12 * 20
+    points = points.withColumn("load", F.col("load").cast("string"))
+    with pytest.raises(ConfigError, match="column load of the points is string, but"):
+        through(keep=("load",))
 
 
 def test_without_a_window_nothing_is_kept_any_longer(spark, tmp_path):

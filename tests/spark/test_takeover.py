@@ -7,9 +7,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm import ParquetSink, QueryColumns, StoreError, Swarm
+from sparkswarm.spark.driver.batch import Stages
 from sparkswarm.spark.driver.fixed_order import in_fixed_order
 from sparkswarm.spark.driver.hadoop_files import hadoop_creator
 from sparkswarm.spark.driver.run import RunLoop
+from sparkswarm.spark.tasks.route import route_task
 from sparkswarm.store.epochs import Epochs
 from sparkswarm.store.files import Files
 
@@ -84,6 +86,22 @@ def test_a_stop_before_a_batch_is_no_failure(spark, tmp_path, monkeypatch):
     assert handle.status().batches == 1
 
 
+def test_a_stop_that_spark_takes_for_a_failure_is_none(spark, tmp_path, monkeypatch):
+    """Spark may take long to interrupt: then the batch that comes after the stop ends the run."""
+    monkeypatch.setattr(RunLoop, "_wait_for_interrupt", lambda run: None)
+    folders = make_world(91, batches=2).write(tmp_path / "world")
+    handle = Swarm(spark, config(executors=2)).start(
+        folders.read_points(spark),
+        sink=lambda results, batch: setattr(handle._run, "stop_requested", True),
+        checkpoint=str(tmp_path / "checkpoint"),
+        trigger={"availableNow": True},
+    )
+    assert handle.await_termination(120)
+    assert handle.query.exception() is not None
+    assert handle.exception() is None
+    assert handle.status().batches == 1
+
+
 def test_a_failing_sink_is_the_first_thing_that_the_error_says(spark, tmp_path):
     folders = make_world(90, batches=1).write(tmp_path / "world")
 
@@ -112,6 +130,29 @@ def test_rows_from_a_shuffle_are_sorted_and_those_of_a_source_are_not(spark, tmp
         for rows in (read, read.orderBy(F.desc("x")))
     )
     assert rows_by_partition(one) == rows_by_partition(other)
+
+
+def test_points_from_a_shuffle_are_sorted_before_they_are_dealt(spark, tmp_path, monkeypatch):
+    plans, map_rows = [], Stages.map
+
+    def mapped(stages, rows, function, schema):
+        if function is route_task:
+            plans.append(rows._jdf.queryExecution().optimizedPlan().toString())
+        return map_rows(stages, rows, function, schema)
+
+    monkeypatch.setattr(Stages, "map", mapped)
+    folders = make_world(92, batches=2).write(tmp_path / "world")
+    for name, shuffled in (("shuffled", True), ("read", False)):
+        points = folders.read_points(spark)
+        Swarm(spark, config(executors=2, shared_host=False)).start(
+            points.repartition(3) if shuffled else points,
+            sink="noop",
+            checkpoint=str(tmp_path / name),
+            trigger={"availableNow": True},
+        ).await_termination()
+        assert plans
+        assert all(("Sort [xxhash64" in plan) == shuffled for plan in plans)
+        plans.clear()
 
 
 ALIKE = """1 AS id, 1.0 AS x, null AS a, 5 AS b, array('v') AS c, array('w') AS d, map(1, 2) AS e

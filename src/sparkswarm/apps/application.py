@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparkswarm.arguments import check_columns, check_function, check_table
 from sparkswarm.errors import ConfigError
 
 
@@ -251,6 +252,9 @@ class PairFunction(Application):
         query_columns: Mapping[str, str] | None = None,
         point_columns: Sequence[str] = (),
     ) -> None:
+        check_function("function", function, "(point, query)", optional=False)
+        check_table("query_columns", query_columns or {}, "{'radius': 'DOUBLE'}")
+        check_columns("point_columns", point_columns)
         self._function = function
         self.query_columns = dict(query_columns or {})
         self.point_columns = tuple(point_columns)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from sparkswarm.arguments import check_argument, check_columns
 from sparkswarm.errors import ConfigError
 from sparkswarm.options import renamed_fields
 
@@ -61,10 +62,7 @@ class PointColumns:
     include: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.include, str):
-            raise ConfigError(
-                f"include must be a tuple of names, got {self.include!r}: write ({self.include!r},)"
-            )
+        _check_names(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,15 @@ class QueryColumns:
     include: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.include, str):
-            raise ConfigError(
-                f"include must be a tuple of names, got {self.include!r}: write ({self.include!r},)"
-            )
+        _check_names(self)
+
+
+def _check_names(columns: PointColumns | QueryColumns) -> None:
+    """Refuse what cannot be the name of a column; ConfigError."""
+    check_columns("include", columns.include)
+    for field in fields(columns):
+        name = getattr(columns, field.name)
+        if field.name != "include" and not (name is None and field.default is None):
+            check_argument(field.name, name, str, "the name of a column", optional=False)
+            if not name:
+                raise ConfigError(f"{field.name} is empty; give the name of a column")

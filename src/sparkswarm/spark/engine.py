@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkswarm.apps.application import Application
 from sparkswarm.apps.events.settings import Events
+from sparkswarm.arguments import check_argument, check_columns, check_function, check_table
 from sparkswarm.config import RENAMED_SETTINGS, SwarmConfig
 from sparkswarm.errors import ConfigError
 from sparkswarm.observe.journal import IN_CHECKPOINT, Journal
@@ -88,11 +91,19 @@ class Swarm:
             raise ConfigError(
                 f"Swarm has no setting {name}{suggestion(name, options_of(SwarmConfig))}"
             )
-        if window is not None and not isinstance(window, Window):
-            kinds = ", ".join(kind.__name__ for kind in WINDOWS.values())
-            raise ConfigError(f"window must be one of {kinds}; got {window!r}")
-        if events is not None and not isinstance(events, Events):
-            raise ConfigError(f"events must be Events(...), got {events!r}")
+        check_argument("config", config, SwarmConfig, "a SwarmConfig")
+        check_argument(
+            "application", application, Application, "an Application, such as Aggregates()"
+        )
+        if application is not None:
+            kind = type(application).__name__
+            check_table(
+                f"query_columns of {kind}", application.query_columns, "{'radius': 'DOUBLE'}"
+            )
+            check_columns(f"point_columns of {kind}", application.point_columns)
+        windows = " or ".join(f"{kind.__name__}(...)" for kind in WINDOWS.values())
+        check_argument("window", window, Window, windows)
+        check_argument("events", events, Events, "Events(...)")
         self.spark = spark
         self.config = replace(config, **settings) if config else SwarmConfig(**settings)
         self._missing = frozenset() if config else frozenset(CHOSEN) - settings.keys()
@@ -112,7 +123,7 @@ class Swarm:
         positions: Sink | str | None = None,
         events: Sink | str | None = None,
         nearest: Sink | str | None = None,
-        checkpoint: str | None = None,
+        checkpoint: str | Path | None = None,
         preload: DataFrame | None = None,
         point_columns: PointColumns | None = None,
         query_columns: QueryColumns | None = None,
@@ -190,7 +201,19 @@ class Swarm:
             If the checkpoint is damaged.
         """
         if trigger is not None:
-            _check_trigger(trigger)
+            _check_trigger(self.spark, trigger)
+        check_argument("points", points, (DataFrame, ParquetPoints), "a DataFrame or ParquetPoints")
+        check_argument("queries", queries, DataFrame, "a DataFrame")
+        check_argument("preload", preload, DataFrame, "a DataFrame")
+        check_argument("point_columns", point_columns, PointColumns, "PointColumns(...)")
+        check_argument("query_columns", query_columns, QueryColumns, "QueryColumns(...)")
+        check_argument("name", name, str, "a text")
+        check_function("quarantine", quarantine, "(rejected rows, batch id)")
+        check_argument("observers", observers, (list, tuple), "a list of functions", optional=False)
+        for observer in observers:
+            check_function("an observer", observer, "(progress, plan, decisions)", optional=False)
+        if checkpoint is not None:
+            checkpoint = _checked_folder(checkpoint)
         point_columns = point_columns or PointColumns()
         query_columns = query_columns or QueryColumns()
         known = None if checkpoint is None else self._known_ids(checkpoint)
@@ -310,17 +333,23 @@ class Swarm:
         """Return a sample of the past."""
         if history is None:
             return None
+        if not isinstance(history, tuple | list) or len(history) != 2:
+            raise ConfigError("history must be two DataFrames: (points, queries)")
+        for frame in history:
+            check_argument("each of history", frame, DataFrame, "a DataFrame", optional=False)
         points = replace(points, time=None, include=())
         queries = replace(queries, expires=None, order=None)
         boxes = select_operations(history[1], queries, register_all=True)
         return history_of(select_points(history[0], points), boxes, config.make_grid())
 
 
-def _check_trigger(trigger: Mapping[str, Any]) -> None:
+def _check_trigger(spark: SparkSession, trigger: Mapping[str, Any]) -> None:
     """Check what Spark is given; its own errors do not say what to write."""
     named = list(trigger.items()) if isinstance(trigger, Mapping) else []
     match named:
-        case [("processingTime" | "realTime", str())] | [("availableNow" | "once", True)]:
+        case [("availableNow" | "once", True)]:
+            return
+        case [("processingTime" | "realTime", str(interval))] if _is_interval(spark, interval):
             return
     raise ConfigError(
         'trigger must be {"processingTime": "1 second"}, {"availableNow": True} or '
@@ -328,11 +357,38 @@ def _check_trigger(trigger: Mapping[str, Any]) -> None:
     )
 
 
+def _is_interval(spark: SparkSession, text: str) -> bool:
+    """Return whether Spark takes a text as the interval of a trigger."""
+    jvm: Any = spark._jvm
+    try:
+        jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(text)
+    except IllegalArgumentException:
+        return False
+    return True
+
+
+def _checked_folder(checkpoint: str | Path) -> str:
+    """Return a checkpoint as text; a local one is made, so that what hinders it is said first."""
+    check_argument("checkpoint", checkpoint, (str, Path), "a folder, as text or a Path")
+    given = str(checkpoint)
+    if not given.strip():
+        raise ConfigError("checkpoint is empty; give a folder")
+    check_scheme(given)
+    path = local_path(given)
+    try:
+        if path is not None:
+            path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"checkpoint {given[:200]!r} cannot be a folder: {reason}; give one that can be "
+            "written to"
+        ) from error
+    return given
+
+
 def _folder(checkpoint: str, name: str) -> str:
     """Return a folder of the checkpoint: an absolute path, or a URI where it is not local."""
-    if not checkpoint:
-        raise ConfigError("checkpoint is empty; give a folder")
-    check_scheme(checkpoint)
     path = local_path(checkpoint)
     if path is None:
         return f"{checkpoint.rstrip('/')}/{name}"

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
+from sparkswarm.arguments import check_argument
 from sparkswarm.errors import ConfigError, StoreError
 from sparkswarm.store.files import local_path
 
@@ -133,6 +134,10 @@ class ParquetSink:
     reads_all_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        check_argument("path of ParquetSink", self.path, (str, Path), "a folder", optional=False)
+        object.__setattr__(self, "path", str(self.path))
+        if not self.path.strip():
+            raise ConfigError("path of ParquetSink is empty; give a folder")
         if self.writer not in ("tasks", "spark"):
             raise ConfigError(f"writer must be 'tasks' or 'spark', got {self.writer!r}")
 

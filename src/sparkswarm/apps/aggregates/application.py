@@ -25,6 +25,7 @@ from sparkswarm.apps.aggregates.specs import (
 )
 from sparkswarm.apps.aggregates.windows import advance, collect_panes, next_due, result_schema
 from sparkswarm.apps.application import Application, Pairs, Stateful, StateUpdate, Watermarks
+from sparkswarm.arguments import check_argument, check_columns
 from sparkswarm.compiled import BoolArray, LongArray
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.window.durations import microseconds
@@ -78,8 +79,11 @@ class Aggregates(Stateful):
     ) -> None:
         if delay is not None:
             raise ConfigError("Aggregates(delay=...): delay was renamed to watermark_delay")
-        if isinstance(columns, str):
-            raise ConfigError(f"columns must be a list of names, got {columns!r}; write [...]")
+        check_columns("columns", columns)
+        check_argument(
+            "watermark_delay", watermark_delay, str, "a duration such as '5 minutes'", False
+        )
+        check_argument("of", of, Application, "an Application, such as Subscriptions({})")
         if of is not None and of.stateful:
             raise ConfigError("Aggregates cannot be of an application that keeps state itself")
         self.columns = tuple(dict.fromkeys(columns))

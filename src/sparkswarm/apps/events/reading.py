@@ -28,6 +28,7 @@ from sparkswarm.apps.events.objects import (
     Y,
     buckets_of,
 )
+from sparkswarm.arguments import NUMBERS, check_argument
 from sparkswarm.errors import InputError
 from sparkswarm.store.names import values_of_names
 
@@ -152,6 +153,9 @@ class Positions:
 
 
 def _check_nearest(x: float, y: float, k: int, within: float | None) -> None:
+    for name, value in (("x", x), ("y", y)):
+        check_argument(name, value, NUMBERS, "a number", optional=False)
+    check_argument("within", within, NUMBERS, "a distance, or None for any")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k must be a whole number of at least 1, got {k!r}")
     if not (math.isfinite(x) and math.isfinite(y)):

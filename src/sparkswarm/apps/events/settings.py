@@ -36,7 +36,7 @@ class Nearest:
         if self.within is not None and self.within_m is not None:
             raise ConfigError("only one of within and within_m can be given")
         for name, value in (("within", self.within), ("within_m", self.within_m)):
-            if value is not None and not 0 <= value < math.inf:
+            if value is not None and value != 0 and not _is_length(value):
                 raise ConfigError(f"{name} must be a number of at least 0, got {value!r}")
 
 

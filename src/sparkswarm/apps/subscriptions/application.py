@@ -45,6 +45,7 @@ from sparkswarm.apps.subscriptions.predicates import (
     compile_conditions,
     parse,
 )
+from sparkswarm.arguments import check_argument, check_table
 from sparkswarm.compiled import BoolArray, IntArray, LongArray, compiled
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.store.queries import PLAIN_NAMES
@@ -127,6 +128,9 @@ class Subscriptions(Application):
         keywords: str | None = None,
         max_condition_length: int = MAX_LENGTH,
     ) -> None:
+        check_table("columns", columns, "{'speed': 'number'}")
+        check_argument("keywords", keywords, str, "the name of a column")
+        check_argument("max_condition_length", max_condition_length, int, "a whole number", False)
         for name, kind in columns.items():
             if kind not in KINDS:
                 raise ConfigError(

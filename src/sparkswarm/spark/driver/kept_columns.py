@@ -18,27 +18,37 @@ from sparkswarm.store.manifest import Manifest
 def check_kept_columns(layout: StreamLayout, manifest: Manifest, files: Files) -> None:
     """Raise ConfigError if a column of kept points has another type than the stream's.
 
-    The newest block has the columns of all: each start checks it.
+    A block has the columns of the start that wrote it. Most often the newest has them all; those
+    that it lacks are looked for in older ones.
     """
-    refs = [ref for some in manifest.blocks.values() for ref in some]
-    if layout.answer_schema is None or not refs:
+    if layout.answer_schema is None:
         return
-    newest = max(refs, key=lambda ref: ref.meta.newest)
-    content = files.mmap(newest.file)
-    kept = Block.from_bytes(content, newest.offset, newest.meta).points.schema
-    for field in _columns(layout, layout.answer_schema.columns):
-        if field.name not in kept.names or field.name in ("x", "y", "time"):
-            continue
-        before = kept.field(field.name)
-        both = pa.schema([before]), pa.schema([field])
-        try:
-            pa.unify_schemas(both, promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise ConfigError(
-                f"column {field.name.removeprefix('.')} of the points is {field.type}, but the "
-                f"points that {files.root} keeps have it as {before.type}; cast it to that, give "
-                "it another name, or start with another checkpoint"
-            ) from error
+    wanted = {
+        field.name: field
+        for field in _columns(layout, layout.answer_schema.columns)
+        if field.name not in ("x", "y", "time")
+    }
+    refs = [ref for some in manifest.blocks.values() for ref in some]
+    for ref in sorted(refs, key=lambda ref: ref.meta.newest, reverse=True):
+        if not wanted:
+            return
+        kept = Block.from_bytes(files.mmap(ref.file), ref.offset, ref.meta).points.schema
+        for before in kept:
+            if before.name in wanted:
+                _check_type(before, wanted.pop(before.name), files.root)
+
+
+def _check_type(before: pa.Field, now: pa.Field, folder: str) -> None:
+    """Raise ConfigError if columns of two starts have no type in common."""
+    both = pa.schema([before]), pa.schema([now])
+    try:
+        pa.unify_schemas(both, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ConfigError(
+            f"column {now.name.removeprefix('.')} of the points is {now.type}, but the points that "
+            f"{folder} keeps have it as {before.type}; cast it to that, give it another name, or "
+            "start with another checkpoint"
+        ) from error
 
 
 def _columns(layout: StreamLayout, answered: pa.Schema) -> list[pa.Field]:

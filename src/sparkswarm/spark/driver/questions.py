@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
+from sparkswarm.arguments import NUMBERS, check_argument
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.spark.driver.batch import DriverContext, Stages, answer_frame, packed_frame
 from sparkswarm.spark.task_input import TaskInput
@@ -89,6 +90,7 @@ class SnapshotQuestions:
         """Return a query with the application's columns."""
         application = self._run.layout.application
         known = application.query_schema.names if application else []
+        check_argument("columns", columns, Mapping, "a dictionary", optional=False)
         if not known and columns:
             raise InputError("queries have no columns of their own without an application")
         if unknown := columns.keys() - set(known):
@@ -106,6 +108,10 @@ def _snapshot_row(
     count: bool,
 ) -> pa.Table:
     """Return a snapshot query as it would come in the stream."""
+    for name, value in zip(EDGES, box, strict=True):
+        check_argument(name, value, NUMBERS, "a number", optional=False)
+    for name, when in (("since", since), ("until", until)):
+        check_argument(name, when, datetime, "a datetime")
     edges = dict(zip(EDGES, map(float, box), strict=True))
     times = {"expires": None, "order": None, "since": _micros(since), "until": _micros(until)}
     return pa.table(

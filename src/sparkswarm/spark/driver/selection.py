@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -303,6 +304,7 @@ def select_operations(
         kinds = {one.name: one.dataType for one in fields.properties}
         named.append(_packed(queries, kinds, PROPERTY_OPTIONS).alias(PROPERTIES))
     if details:
+        _check_details(queries, details)
         named.append(_packed(queries, details, {}).alias(DETAILS))
     return queries.select(*named)
 
@@ -387,6 +389,23 @@ def _check_type(
         raise InputError(
             f"column {name} of {what} must be {wanted}, it is {found.simpleString()}; cast it first"
         )
+
+
+def _check_details(queries: DataFrame, details: Mapping[str, str]) -> None:
+    """Refuse columns of an application that Spark cannot cast; its own error comes in a log."""
+    spark = queries.sparkSession
+    jvm: Any = spark._jvm
+    casts = jvm.org.apache.spark.sql.catalyst.expressions.Cast
+    can = casts.canAnsiCast if spark.conf.get("spark.sql.ansi.enabled") == "true" else casts.canCast
+    parse = jvm.org.apache.spark.sql.types.DataType.fromDDL
+    for name, kind in details.items():
+        if name not in queries.schema.names:
+            continue
+        if not can(queries._jdf.schema().apply(name).dataType(), parse(kind)):
+            found = queries.schema[name].dataType.simpleString()
+            raise InputError(
+                f"column {name} of queries must be {kind.lower()}, it is {found}; cast it first"
+            )
 
 
 def _micros(frame: DataFrame, what: str, name: str) -> Column:
