@@ -120,6 +120,11 @@ def test_a_hotspot_that_moves_one_executor_further_every_round_is_followed():
     assert sum(held) <= 5 * NEW_PLACES
 
 
+def test_a_load_that_stays_after_many_jumps_is_followed_after_one_calm_round():
+    held = holds([one_hot(m) for m in (0, 1, 2, 3, 4, 4, 4, 4)])
+    assert held == [False] * 4 + [True] + [False] * 3
+
+
 @given(st.lists(st.integers(0, 21), min_size=40, max_size=40))
 def test_however_the_load_jumps_a_hold_ends_after_two_new_places(places):
     """Places that were not seen for as long as is remembered are new."""

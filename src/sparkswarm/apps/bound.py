@@ -7,7 +7,6 @@ checks of what a user's code returns. Made on the driver once per start; used in
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -223,10 +222,11 @@ class BoundApplication:
             return self.query_schema.empty_table()
         blank = pc.equal(pc.binary_length(pc.fill_null(attributes, b"")), 0)
         lines = pc.if_else(blank, pa.scalar(b"{}", pa.large_binary()), attributes)
-        content = b"\n".join(line.as_buffer() for line in lines)
+        whole = pa.LargeListArray.from_arrays(pa.array([0, len(lines)], pa.int64()), lines)
+        content = pc.binary_join(whole, pa.scalar(b"\n", pa.large_binary()))[0].as_buffer()
         return pj.read_json(
-            io.BytesIO(content),
-            read_options=pj.ReadOptions(block_size=len(content) + 1),
+            pa.BufferReader(content),
+            read_options=pj.ReadOptions(block_size=content.size + 1),
             parse_options=pj.ParseOptions(
                 explicit_schema=self.query_schema, unexpected_field_behavior="ignore"
             ),

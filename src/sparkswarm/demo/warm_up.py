@@ -29,6 +29,7 @@ from sparkswarm.policies.lending_prices import SIDE, Blocks
 from sparkswarm.protocol.lending import lend
 from sparkswarm.protocol.local import LocalSwarm
 from sparkswarm.spark.tasks.lots import interleave, take_values
+from sparkswarm.spark.tasks.match import kept_matches, matched_pairs
 from sparkswarm.spark.tasks.packing import group_rows
 from sparkswarm.store.deltas import Delta, find_queries, settle_operations
 from sparkswarm.store.directory import Directory
@@ -142,7 +143,9 @@ def _match_conditions(x: FloatArray, y: FloatArray, boxes: FloatArray, ids: Long
     )
     assert built is not None
     points = pa.table({"id": ids, "x": x, "y": y, "topic": ["food"] * len(x), "likes": ids})
-    application.match(built, points, Pairs(ids, ids % 2))
+    counts, positions = np.ones(POINTS, np.int32), (ids % 2).astype(np.int32)
+    keep = application.match(built, points, Pairs(*matched_pairs(counts, positions)))
+    kept_matches(counts, positions, keep)
 
 
 def _places() -> tuple[FloatArray, FloatArray]:

@@ -38,8 +38,8 @@ class Damping:
     Only under one plan can two rounds be compared. So after some jumps that were followed, a
     *watch* begins: a few rounds without moves. If the load comes back in them, it flickers, and
     rebalancing waits: each return adds one to a suspicion s and asks for 2^s - 1 calm rounds. If it
-    goes to new places twice in a row, it drifts and is followed again, and the next watch begins
-    later.
+    stays where it is for a round, or goes to new places twice in a row, it is followed again; in
+    the latter case it drifts, and the next watch begins later.
 
     Parameters
     ----------
@@ -60,6 +60,7 @@ class Damping:
         self._jumps = 0.0
         self._patience = JUMPS_BEFORE_WATCHING
         self._new_places = 0
+        self._watches = False
         self._expected: dict[int, float] | None = None
         self._seen: list[dict[int, float]] = []
 
@@ -86,12 +87,14 @@ class Damping:
             self._jumps += 1.0
             if self._jumps >= self._patience:
                 self._wait(NEW_PLACES + 1)
+                self._watches = True
         self._expected = dict(costs)
         self._seen = [*self._seen, dict(costs)][-self._recent :]
         return {"surprise": surprise, "rounds": self._hold} if self._hold else None
 
     def _calm(self) -> None:
-        self._hold = max(0, self._hold - 1)
+        self._hold = 0 if self._watches else max(0, self._hold - 1)
+        self._watches = False
         self._suspicion *= self._keep
         self._jumps *= self._keep
         self._patience = max(self._patience * self._keep, JUMPS_BEFORE_WATCHING)
@@ -99,6 +102,7 @@ class Damping:
 
     def _wait(self, rounds: int) -> None:
         self._hold = min(self._longest, rounds)
+        self._watches = False
         self._jumps = 0.0
         self._new_places = 0
 

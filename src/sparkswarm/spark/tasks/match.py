@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sparkswarm.apps.application import Pairs
 from sparkswarm.apps.bound import BoundApplication
-from sparkswarm.compiled import ByteArray, IntArray, LongArray, compiled
+from sparkswarm.compiled import BoolArray, ByteArray, IntArray, LongArray, compiled
 from sparkswarm.index.layout import readonly
 from sparkswarm.index.match import (
     ChosenPoints,
@@ -275,15 +275,13 @@ class Matcher:
         built = self._ctx.built(application, ref, stored)
         if built is None:
             return counts, positions
-        pair = np.repeat(np.arange(len(chosen.rows)), counts)
-        pairs = Pairs(pair, positions.astype(np.int64))
+        pairs = Pairs(*matched_pairs(counts, positions))
         keep = application.match(built, points, pairs)
         if application.stateful:
             collected = keep & application.stateful.collects(built)[pairs.queries]
             self._collect(application, built, points, pairs, collected)
             keep = keep & ~collected
-        kept = np.bincount(pair[keep], minlength=len(counts)).astype(np.int32)
-        return kept, positions[keep]
+        return kept_matches(counts, positions, keep)
 
     def _collect(
         self,
@@ -298,6 +296,38 @@ class Matcher:
             some = Pairs(pairs.points[chosen], pairs.queries[chosen])
             self.collected.append(application.collect(made, points, some))
             self.collected_pairs += len(some.points)
+
+
+@compiled
+def matched_pairs(counts: IntArray, positions: IntArray) -> tuple[LongArray, LongArray]:
+    """Return the point and the query of each match: matches are given point after point."""
+    points = np.empty(len(positions), np.int64)
+    queries = np.empty(len(positions), np.int64)
+    n = 0
+    for i in range(len(counts)):
+        for _ in range(counts[i]):
+            points[np.uint64(n)] = i
+            queries[np.uint64(n)] = positions[np.uint64(n)]
+            n += 1
+    return points, queries
+
+
+@compiled
+def kept_matches(
+    counts: IntArray, positions: IntArray, keep: BoolArray
+) -> tuple[IntArray, IntArray]:
+    """Return the number of matches that each point keeps, and the positions that are kept."""
+    kept = np.zeros(len(counts), np.int32)
+    out = np.empty(len(positions), np.int32)
+    n = kept_before = at = 0
+    for i in range(len(counts)):
+        for _ in range(counts[i]):
+            out[np.uint64(n)] = positions[np.uint64(at)]
+            n += keep[np.uint64(at)]
+            at += 1
+        kept[i] = n - kept_before
+        kept_before = n
+    return kept, out[:n].copy()
 
 
 def lots(bounds: LongArray, most: int) -> list[tuple[int, int]]:
