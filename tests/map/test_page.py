@@ -113,6 +113,21 @@ def test_it_shows_the_last_batch_of_a_run(page, path):
     assert "batch 5" in browser.value(f"{element('canvas')}.getAttribute('aria-label')")
 
 
+def test_the_latency_is_named_after_what_it_measures(page, path):
+    """In micro-batches it is the time of a batch, in Real-time Mode that of most points."""
+    title = "[data-measure=latency]"
+    titles = f"document.querySelector('{title}').previousElementSibling.textContent"
+    journal = write(path, wandering(2))
+    browser = page(1)
+    assert browser.value(titles) == "Latency, seconds per batch"
+    last, plan, decisions = list(wandering(3))[-1]
+    latency = {("0.005",): 90, ("0.01",): 100, ("+Inf",): 100}
+    journal(replace(last, latency=latency), plan, decisions)
+    shows(browser, 2)
+    assert browser.value(titles) == "Latency, seconds for 99% of the points"
+    assert browser.text(title) == "0.010 s"
+
+
 def test_it_draws_land_and_partitions(page, path):
     write(path, wandering(1))
     browser = page(0)

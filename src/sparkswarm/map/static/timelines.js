@@ -13,7 +13,7 @@ const LABEL = 86; // pixels from one label of the axis to the next
 
 const MEASURES = [
   { name: "throughput", title: "Throughput, points per second", value: (f) => (f.seconds ? f.points / f.seconds : 0), show: (v) => short(Math.round(v)) },
-  { name: "latency", title: "Latency, seconds per batch; in Real-time Mode of 99% of the points", value: (f) => f.latency ?? f.seconds / f.count, show: (v) => `${v.toFixed(v < 0.1 ? 3 : 2)} s` },
+  { name: "latency", title: "Latency, seconds per batch", realTime: "Latency, seconds for 99% of the points", value: (f) => f.latency ?? f.seconds / f.count, show: (v) => `${v.toFixed(v < 0.1 ? 3 : 2)} s` },
   { name: "lag", title: "Lag, seconds from the latest event to the clock", value: (f) => f.lag, show: duration, isKnown: (frames) => frames.some((f) => f.lag) },
   { name: "balance", title: "Balance, mean work / largest, 1 is perfect", value: (f) => f.balance, show: (v) => v.toFixed(2), most: 1 },
   { name: "queries", title: "Queries, operations per batch", value: (f) => f.operations / f.count, show: (v) => short(Math.round(v)) },
@@ -46,7 +46,8 @@ class Chart {
     this.count = 0;
     this.figure = parent.appendChild(document.createElement("figure"));
     const caption = this.figure.appendChild(document.createElement("figcaption"));
-    caption.appendChild(document.createElement("span")).textContent = measure.title;
+    this.title = caption.appendChild(document.createElement("span"));
+    this.title.textContent = measure.title;
     this.number = caption.appendChild(document.createElement("span"));
     this.number.dataset.measure = measure.name;
     this.canvas = this.figure.appendChild(document.createElement("canvas"));
@@ -70,8 +71,10 @@ class Chart {
     const width = Math.max(200, canvas.clientWidth) - LEFT - RIGHT;
     const values = frames.map(measure.value);
     const now = values[index];
+    // In Real-time Mode points do not wait for the end of a batch.
+    this.title.textContent = (frames.some((f) => f.latency) && measure.realTime) || measure.title;
     this.number.textContent = now === undefined ? "–" : measure.show(now);
-    canvas.setAttribute("aria-label", `${measure.title}: ${this.number.textContent} in the batch shown, ${frames.length} shown in all`);
+    canvas.setAttribute("aria-label", `${this.title.textContent}: ${this.number.textContent} in the batch shown, ${frames.length} shown in all`);
 
     const most = measure.most ?? top(values);
     const x = (i) => LEFT + (frames.length > 1 ? (i / (frames.length - 1)) * width : width / 2);
