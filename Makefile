@@ -49,7 +49,7 @@ test-kafka: setup ## Run the tests that need a Kafka broker, which they start an
 	@sh scripts/fetch-jars.sh $(BIN)/python kafka
 	@$(BIN)/pytest -m kafka tests/kafka $(PYTEST_ARGS)
 
-test-remote: setup ## Run the tests on a cluster with its checkpoint on S3 and on HDFS; they start and end all
+test-remote: setup ## Run the tests on a cluster with S3 and HDFS, and the guide to clusters; they start and end all
 	@sh scripts/fetch-jars.sh $(BIN)/python s3
 	@sh scripts/fetch-jars.sh $(BIN)/python hdfs
 	@$(BIN)/pytest -m remote tests/remote $(PYTEST_ARGS)

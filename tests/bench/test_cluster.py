@@ -32,6 +32,7 @@ def test_the_figures_are_of_the_batches_after_the_warm_up_except_for_what_was_fe
     assert one.on_its_host == 0.75
     assert one.state_per_host == [150, 200]
     assert one.fetched_per_batch == (2 * 900 + 50 + 150) / 4
+    assert one.fetched_after_warm_up == (50 + 150) / 2
     assert one.balance == pytest.approx(2 / 3)
     assert (one.state, one.largest_state) == (400, 400)
 

@@ -36,6 +36,16 @@ COMMAND = [
 LOCAL = 'conf = { "spark.driver.host" = "127.0.0.1", "spark.ui.enabled" = false }'
 
 
+PLANE = """
+checkpoint = "{folder}/checkpoint"
+[swarm]
+bounds = [0, 0, 8, 8]
+grid = [8, 8]
+executors = 2
+"""
+"""Head of a run file with everything in a folder."""
+
+
 def invoke(*words):
     app = typer.Typer()
     app.command()(run)
@@ -105,11 +115,7 @@ def test_all_kinds_of_queries_from_a_file(spark, tmp_path):  # noqa: F811
             pq.write_table(pa.Table.from_pylist(named, schema), path)
             os.utime(path, (1_600_000_000 + i,) * 2)
     text = f"""
-checkpoint = "{tmp_path}/checkpoint"
-[swarm]
-bounds = [0, 0, 8, 8]
-grid = [8, 8]
-executors = 2
+{PLANE.format(folder=tmp_path)}
 [spark]
 master = "local[2]"
 {LOCAL}
@@ -307,11 +313,7 @@ def test_events_of_named_shapes_from_a_file(spark, tmp_path):  # noqa: F811
     pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "queries" / "0.parquet")
     boxes = ", ".join(f"{name} DOUBLE" for name in ("min_x", "min_y", "max_x", "max_y"))
     text = f"""
-checkpoint = "{tmp_path}/checkpoint"
-[swarm]
-bounds = [0, 0, 8, 8]
-grid = [8, 8]
-executors = 2
+{PLANE.format(folder=tmp_path)}
 [points]
 format = "parquet"
 path = "{tmp_path}/points"

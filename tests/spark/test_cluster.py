@@ -1,8 +1,12 @@
 """On a real cluster, with executors in other processes, nothing is different."""
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +66,18 @@ def test_a_cluster_finds_all_matches_while_plans_and_executors_change(cluster, t
     assert said["on_its_host"] == [1.0] * 5
     assert said["versions"] == sorted(set(said["versions"]))
     assert not difference(matches_in(tmp_path / "out"), expected(world).matches)
+
+
+def test_each_host_fetches_ahead_what_is_meant_for_it(cluster, tmp_path):
+    command = [sys.executable, str(Path(__file__).parent / "warming_main.py")]
+    said = subprocess.run(
+        [*command, cluster.master, str(tmp_path)],
+        check=True, capture_output=True, text=True, timeout=PATIENCE,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+    ).stdout  # fmt: skip
+    hosts = [cluster.folder_of(host) for host in json.loads(last_json(said))["hosts"]]
+    kept = [sorted(path.name for path in host.rglob("segments/ahead-*")) for host in hosts]
+    assert kept == [["ahead-0", "ahead-1"], ["ahead-2"]]
 
 
 @pytest.mark.long

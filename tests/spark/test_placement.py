@@ -7,15 +7,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkswarm.geometry import Bounds, Grid
 from sparkswarm.observe.progress import Counts
-from sparkswarm.protocol.hosts import Hosts
-from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.driver.outputs import host_uses
-from sparkswarm.spark.driver.placement import assign_hosts, hosts_of
+from sparkswarm.spark.driver.placement import assign_hosts
 from sparkswarm.spark.task_output import TaskOutput, TaskStage
-from sparkswarm.store.files import FileRef
-from sparkswarm.store.manifest import Manifest, SegmentRef
+from sparkswarm.store.manifest import Manifest
 
 HOSTS = st.sampled_from("abcdefgh")
 WEIGHTS = st.dictionaries(HOSTS, st.integers(1, 9), min_size=1)
@@ -61,21 +57,6 @@ def test_more_executors_are_added_where_there_is_room() -> None:
     assert more[:2] == hosts
     assert Counter(more) == {"a": 2, "b": 4}
     assert assign_hosts(more, 2, {"a": 1, "b": 1}) == hosts
-
-
-def test_a_host_holds_the_files_of_its_executors_each_once() -> None:
-    plan = Plan.initial(Grid(Bounds(0.0, 0.0, 4.0, 4.0), 4, 4), 4)
-    one, two = (FileRef(name, rows, 1, 1) for name, rows in (("one", 10), ("two", 3)))
-    files = {0: (one,), 1: (one, two), 2: (), 3: (two,)}
-    segments = {
-        p.id: tuple(SegmentRef(p.cells, file) for file in files[p.owners[0]])
-        or (SegmentRef(p.cells),)
-        for p in plan.partitions
-    }
-    manifest = Manifest(0, segments)
-    assert hosts_of(plan, manifest, (0, 0, 1, 1)) == Hosts((0, 0, 1, 1), (13, 3))
-    assert hosts_of(plan, manifest, (0, 1, 2, 1)) == Hosts((0, 1, 2, 1), (10, 13, 0))
-    assert hosts_of(plan, manifest, ()) == Hosts()
 
 
 def test_the_use_of_hosts_counts_tasks_at_home_and_what_was_fetched() -> None:

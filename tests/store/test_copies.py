@@ -88,6 +88,46 @@ def test_a_batch_that_needs_more_than_there_is_room_for_fails_and_says_so(tmp_pa
     assert host.map(third, 2) == SIZE
 
 
+def test_a_file_that_was_fetched_ahead_is_there_when_a_batch_needs_it(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    ref = host.write(0)
+    before = FETCHED.total
+    host.files.warm(ref, 3)
+    assert FETCHED.total - before == SIZE
+    assert host.map(ref, 4) == 0
+
+
+def test_files_are_fetched_ahead_only_where_the_last_batch_leaves_room(tmp_path: Path) -> None:
+    host = Host(tmp_path, 2)
+    old, used, wanted, more = (host.write(0) for _ in range(4))
+    host.map(old, 2)
+    host.map(used, 3)
+    host.files.warm(wanted, 3)
+    assert host.kept == names(used, wanted)
+    host.files.warm(more, 3)
+    assert host.kept == names(used, wanted)
+
+
+def test_what_a_later_batch_uses_already_stays_when_it_is_fetched_ahead_too_late(
+    tmp_path: Path,
+) -> None:
+    host = Host(tmp_path, 2)
+    first, second, third = (host.write(0) for _ in range(3))
+    host.map(first, 5)
+    host.map(second, 5)
+    host.files.warm(first, 4)
+    with pytest.raises(StoreError, match="batch 5 needs more"):
+        host.map(third, 5)
+
+
+def test_a_file_that_is_gone_is_not_fetched_ahead(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    ref = host.write(0)
+    (tmp_path / "store" / ref.name).unlink()
+    host.files.warm(ref, 1)
+    assert host.kept == set()
+
+
 def test_files_that_the_manifest_no_longer_names_go(tmp_path: Path) -> None:
     host = Host(tmp_path)
     old, named, new = host.write(3), host.write(3), host.write(4)

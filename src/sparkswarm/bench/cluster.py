@@ -119,6 +119,11 @@ class ClusterSeries:
         return float(np.mean([batch.fetched_bytes for batch in self.series.batches]))
 
     @property
+    def fetched_after_warm_up(self) -> float:
+        """Mean bytes that all hosts fetched in a batch, when each has had its first queries."""
+        return float(np.mean([batch.fetched_bytes for batch in self.series.measured]))
+
+    @property
     def state_per_host(self) -> list[int]:
         """Mean bytes of the files of queries that each host used in a batch."""
         used: Counter[str] = Counter()
@@ -146,6 +151,7 @@ class ClusterSeries:
             "state_bytes_per_host": self.state_per_host,
             "cached_bytes_per_host": list(self.cached),
             "fetched_bytes_per_batch": round(self.fetched_per_batch),
+            "fetched_bytes_per_batch_after_warm_up": round(self.fetched_after_warm_up),
             "fetched_bytes": [batch.fetched_bytes for batch in every],
         }
 

@@ -529,7 +529,8 @@ def cluster(
         title=f"{hosts} hosts with {executors} executors each, {queries:,} queries",
         box=box.SIMPLE,
     )
-    columns = ("policy", "on its host", "largest host", "fetched, MB/batch", "balance", "points/s")
+    fetched = ("fetched, MB/batch", "after warm-up")
+    columns = ("policy", "on its host", "largest host", *fetched, "balance", "points/s")
     for column in columns:
         table.add_column(column, justify="left" if column == "policy" else "right")
     for name, one in run.series.items():
@@ -538,6 +539,7 @@ def cluster(
             f"{one.on_its_host:.1%}",
             f"{max(one.state_per_host) / one.state:.0%}",
             f"{one.fetched_per_batch / 1e6:.1f}",
+            f"{one.fetched_after_warm_up / 1e6:.1f}",
             "" if one.balance is None else f"{one.balance:.3f}",
             f"{one.series.points_per_second:,.0f}",
         )

@@ -244,7 +244,7 @@ def write_nowhere(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def reads_everything(sink: Sink) -> bool:
+def reads_everything(sink: Sink | None) -> bool:
     """Whether a sink promises to compute all rows that it is given."""
     return bool(getattr(sink, "reads_all_rows", False))
 

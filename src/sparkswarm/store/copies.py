@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+import threading
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterator
@@ -50,10 +51,17 @@ class FetchedBytes:
     def __init__(self) -> None:
         self.total = 0
         self._taken = 0
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> None:
+        """Count a file; several threads may fetch."""
+        with self._lock:
+            self.total += size
 
     def take(self) -> int:
         """Return what was fetched since the last call."""
-        new, self._taken = self.total - self._taken, self.total
+        with self._lock:
+            new, self._taken = self.total - self._taken, self.total
         return new
 
 
@@ -96,14 +104,18 @@ class Copies:
 
     def use(self, ref: FileRef, batch: int) -> bool:
         """Note that a batch uses a file; return whether there is a copy."""
-        path = self.path(ref.name)
         try:
-            if path.stat().st_size != ref.size:
+            if not self._has(ref):
                 return False
-            _stamp(path, batch)
+            _stamp(self.path(ref.name), batch)
         except FileNotFoundError:
             return False
         return True
+
+    def _has(self, ref: FileRef) -> bool:
+        with suppress(FileNotFoundError):
+            return self.path(ref.name).stat().st_size == ref.size
+        return False
 
     def fetch(self, ref: FileRef, batch: int, read: Callable[[], bytes | None]) -> Path:
         """Return a copy of a file, made with what ``read`` returns if there is none.
@@ -116,12 +128,12 @@ class Copies:
             If the files of this batch do not fit on the host.
         """
         # Of the processes of a host that need a file at the same time, one fetches it.
-        with self._locked(f"fetch-{zlib.crc32(ref.name.encode()) % LOCKS}"):
+        with self._locked(_fetch_lock(ref)):
             if not self.use(ref, batch):
                 content = read()
                 if content is None:
                     raise FileNotFoundError(ref.name)
-                FETCHED.total += len(content)
+                FETCHED.add(len(content))
                 if not self.keep(ref.name, pa.py_buffer(content), batch):
                     raise StoreError(
                         f"batch {batch} needs more than cache_bytes ({self._limit:,}) of files on "
@@ -130,6 +142,16 @@ class Copies:
                         "the queries among them"
                     )
         return self.path(ref.name)
+
+    def warm(self, ref: FileRef, batch: int, read: Callable[[], bytes | None]) -> None:
+        """Make a copy of a file for a later batch, where there is room beside what this one uses.
+
+        A copy that is there stays as it is: a later batch may use it already.
+        """
+        with self._locked(_fetch_lock(ref)):
+            if not self._has(ref) and (content := read()) is not None:
+                FETCHED.add(len(content))
+                self.keep(ref.name, pa.py_buffer(content), batch)
 
     def keep(self, name: str, content: pa.Buffer, batch: int) -> bool:
         """Make a copy of a file that has this content, if there is room; return whether."""
@@ -192,6 +214,10 @@ class Copies:
         with open(self._folder / f".{name}", "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+def _fetch_lock(ref: FileRef) -> str:
+    return f"fetch-{zlib.crc32(ref.name.encode()) % LOCKS}"
 
 
 def _stamp(path: Path, batch: int) -> None:

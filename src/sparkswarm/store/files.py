@@ -433,6 +433,11 @@ class Files:
         if self._copies is not None:
             self._copies.keep(ref.name, pa.py_buffer(content), batch)
 
+    def warm(self, ref: FileRef, batch: int) -> None:
+        """Make a copy of a file that a later batch will map, if there is room beside this one's."""
+        if self._copies is not None:
+            self._copies.warm(ref, batch, lambda: self.read(ref.name))
+
     def use(self, ref: FileRef, batch: int) -> bool:
         """Note that a batch uses a file that was mapped; return False if it must be mapped anew."""
         return self._copies is None or self._copies.use(ref, batch)

@@ -375,15 +375,10 @@ def match_points(
     if layout.has_packed and not stages.input.fix_files:
         deliver_all(matched, stages, layout, sinks, timer, "match")
         return
-    if stages.input.result_files is not None:
-        write_nowhere(matched)
-    elif sinks.results:
-        sinks.results(layout.finished_results(matched), stages.input.epoch.batch)
-        if not reads_everything(sinks.results):
-            tasks = matched._jdf.queryExecution().toRdd().getNumPartitions()
-            stages.complete(matched, TaskStage.MATCH, tasks)
-    else:
-        write_nowhere(matched)
+    deliver_results(matched, stages, layout, sinks)
+    if stages.input.result_files is None and not reads_everything(sinks.results):
+        tasks = matched._jdf.queryExecution().toRdd().getNumPartitions()
+        stages.complete(matched, TaskStage.MATCH, tasks)
     timer.mark("match")
     if stages.input.fix_files:
         outputs = stages.collector.peek(stages.input.epoch.batch, TaskStage.MATCH)
@@ -392,6 +387,14 @@ def match_points(
         told = stages.events_of_files(rows.sparkSession, layout.event_fields)
         deliver_events(told, stages, layout, sinks, timer, "events")
         stages.input.files.delete(ref.file.name for ref in fixes)
+
+
+def deliver_results(matched: DataFrame, stages: Stages, layout: StreamLayout, sinks: Sinks) -> None:
+    """Give results to their sink, or let the tasks write them."""
+    if stages.input.result_files is not None:
+        write_nowhere(matched)
+    elif sinks.results:
+        sinks.results(layout.finished_results(matched), stages.input.epoch.batch)
 
 
 def deliver_events(
@@ -423,10 +426,7 @@ def execute_points(
     wanted = OutputKind.RESULTS in stages.input.outputs
     executed = stages.execute(points, layout.output_fields(wanted))
     if layout.stateful is None and layout.events is None:
-        if stages.input.result_files is not None:
-            write_nowhere(executed)
-        elif sinks.results:
-            sinks.results(layout.finished_results(executed), stages.input.epoch.batch)
+        deliver_results(executed, stages, layout, sinks)
         if layout.window is not None:
             stages.complete(executed, TaskStage.EXECUTE, stages.input.epoch.plan.executors)
         timer.mark("execute")

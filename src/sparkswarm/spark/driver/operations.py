@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.util import _load_from_socket
 
 from sparkswarm.spark.columns import OPERATIONS
-from sparkswarm.spark.driver.rdd_frames import first_partitions
+from sparkswarm.spark.driver.rdd_frames import some_partitions
 from sparkswarm.store.queries import ABOUT
 
 _LINES = pa.schema([(OPERATIONS, pa.string())])
@@ -81,7 +81,7 @@ def separate_rows(rows: DataFrame, types: Mapping[str, pa.DataType]) -> Separate
     column = pa.chunked_array([batch.column(0).drop_null() for batch in found], pa.string())
     operations = parse_lines(column, types) if len(column) else None
     # The stages after need a task, so that everybody reports.
-    points = first_partitions(rows, total - number) if number < total else rows
+    points = some_partitions(rows, range(total - number)) if number < total else rows
     return SeparatedRows(operations, points)
 
 

@@ -22,12 +22,8 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from sparkswarm.protocol.hosts import Hosts
-from sparkswarm.protocol.plan import Plan
-from sparkswarm.spark.driver.rdd_frames import rdd_frame
+from sparkswarm.spark.driver.rdd_frames import rdd_frame, some_partitions
 from sparkswarm.spark.session import executor_hosts
-from sparkswarm.store.files import FileRef
-from sparkswarm.store.manifest import Manifest
 
 logger = logging.getLogger(__name__)
 
@@ -65,17 +61,6 @@ def assign_hosts(
     return tuple(hosts)
 
 
-def hosts_of(plan: Plan, manifest: Manifest, numbers: tuple[int, ...]) -> Hosts:
-    """Return the hosts of executors, given by number, with the queries whose files each maps."""
-    files: list[set[FileRef]] = [set() for _ in range(max(numbers, default=-1) + 1)]
-    if files:
-        for partition in plan.partitions:
-            bases = [s.base for s in manifest.partitions[partition.id] if s.base]
-            for owner in partition.owners:
-                files[numbers[owner]].update(bases)
-    return Hosts(numbers, tuple(sum(file.rows for file in some) for some in files))
-
-
 @dataclass(frozen=True)
 class Anchors:
     """Where the tasks of each executor run, as Spark takes it.
@@ -101,6 +86,10 @@ class Anchors:
     def executors(self) -> DataFrame:
         """The numbers of the executors, as ``id``; a task for each, on its host."""
         return self.frame.select(F.col(ANCHOR).cast("bigint").alias("id"))
+
+    def of_executors(self, numbers: Sequence[int]) -> DataFrame:
+        """Return the numbers of some executors; a task for each, on its host."""
+        return some_partitions(self.frame, numbers)
 
     def place(self, rows: DataFrame) -> DataFrame:
         """Return packed rows, partitioned by target, on the hosts of their targets."""

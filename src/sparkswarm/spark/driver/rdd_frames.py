@@ -6,6 +6,7 @@ have. Runs on the driver.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -54,11 +55,11 @@ def rdd_frame(spark: SparkSession, columns: Any, rdd: Any, partitioning: Any) ->
     return DataFrame(found.dataset.ofRows(session, plan), spark)
 
 
-def first_partitions(rows: DataFrame, number: int) -> DataFrame:
-    """Return the rows of the first partitions of a frame that scans an RDD."""
+def some_partitions(rows: DataFrame, numbers: Sequence[int]) -> DataFrame:
+    """Return the rows of some partitions of a frame that scans an RDD."""
     found = _classes_of(rows.sparkSession._jvm)
     scan = rows._jdf.queryExecution().logical()
     # A set of numbers is a function from a number to whether it is in it.
-    chosen = found.python_utils.toSeq(list(range(number))).toSet()
+    chosen = found.python_utils.toSeq(list(numbers)).toSet()
     rdd = found.pruning.create(scan.rdd(), chosen)
-    return rdd_frame(rows.sparkSession, scan.output(), rdd, found.unknown(number))
+    return rdd_frame(rows.sparkSession, scan.output(), rdd, found.unknown(len(numbers)))

@@ -56,11 +56,12 @@ from sparkswarm.spark.driver.outputs import (
     matching_outputs,
     progress_of,
 )
-from sparkswarm.spark.driver.placement import HostPlacement, hosts_of
+from sparkswarm.spark.driver.placement import Anchors, HostPlacement
 from sparkswarm.spark.driver.realtime import RealTimeTasks
 from sparkswarm.spark.driver.rebalance import rebalance
 from sparkswarm.spark.driver.selection import select_operations
 from sparkswarm.spark.driver.task_times import FinishedTasks, StageTask
+from sparkswarm.spark.driver.warming import Warmer
 from sparkswarm.spark.failures import cause_of
 from sparkswarm.spark.session import executor_hosts
 from sparkswarm.spark.sinks import FileSink, NoopSink, Sink, Sinks
@@ -170,6 +171,7 @@ class RunLoop:
         self._prices = self._learner.prices
         self._finished_tasks = FinishedTasks(spark)
         self._placement = HostPlacement(spark)
+        self._warmer = Warmer(files)
         self._borrowed: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -266,7 +268,7 @@ class RunLoop:
         if anchors is not None:
             task_input = replace(task_input, hosts=anchors.numbers, borrowed=self._borrowed)
         if self._controller is not None:
-            self._controller.use_hosts(hosts_of(epoch.plan, epoch.manifest, task_input.hosts))
+            self._controller.use_hosts(self._warmer.follow(epoch.plan, epoch.manifest, anchors))
         task_input = self._with_result_files(task_input, sinks)
         stages = Stages(task_input, self.collector, anchors)
         self.epochs.writer.delete(self.files.list(folder_of(number)))
@@ -293,6 +295,9 @@ class RunLoop:
         timer.mark("commit")
         if sinks is not None:
             self._rebalance(stages.with_input(task_input), timer)
+            if self.tasks is None:
+                self._warmer.end_batch(number, outputs)
+                self._warm(epoch, manifest, anchors)
         hosts: list[HostUse] = []
         if anchors is not None:
             at = {number: task.host for number, task in finished.items()}
@@ -433,6 +438,15 @@ class RunLoop:
             self._query_changes = [] if agents_ran else list(task_input.query_changes)
             self._decided(decisions)
             timer.mark("agents")
+
+    def _warm(self, epoch: Epoch, manifest: Manifest, anchors: Anchors | None) -> None:
+        """Let hosts fetch what the next plan brings them."""
+        plan = self._controller.plan if self._controller else epoch.plan
+        if anchors is not None and plan.partitions is not epoch.plan.partitions:
+            # What the batch has written anew is on its hosts.
+            self._warmer.follow(epoch.plan, manifest, anchors)
+            after = manifest.for_plan(epoch.plan.partitions, plan.partitions)
+            self._warmer.follow(plan, after, anchors)
 
     def _with_result_files(self, task_input: TaskInput, sinks: Sinks | None) -> TaskInput:
         """Let the tasks write the results where the sink allows it."""
