@@ -32,12 +32,16 @@ def main(master: str, folder: str) -> None:
             "spark.driver.bindAddress": DRIVER_HOST,
             "spark.driver.host": DRIVER_HOST,
             "spark.executor.memory": "512m",
+            # The first job waits for both hosts.
+            "spark.cores.max": 2,
+            "spark.scheduler.minRegisteredResourcesRatio": 1.0,
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
         },
     )
     files = Files(str(Path(folder) / "store"), copied=True)
     refs = [files.write(f"segments/ahead-{number}", b"content") for number in range(3)]
-    placement = HostPlacement(spark)
-    anchors = placement.look_up(4)
+    spark.range(1).count()
+    anchors = HostPlacement(spark).look_up(4)
     first, second = sorted(set(anchors.hosts))
     Warmer(files).fetch({first: refs[:2], second: refs[2:]}, anchors).result()
     anchors.frame.mapInArrow(fetched, anchors.frame.schema).collect()
