@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from sparkswarm.bench.adapt import AdaptRun, Series, run_adapt, total_batches
+from sparkswarm.bench.adapt import AdaptRun, run_adapt, total_batches
 from sparkswarm.bench.adapt_stream import AdaptError, AdaptSettings, write_stream
+from sparkswarm.bench.adapt_turns import Series
 from sparkswarm.bench.pictures import draw_adapt
 from sparkswarm.errors import WorkloadError
 from sparkswarm.workloads import CONTIGUOUS_US, Density, Hotspot, cities_density

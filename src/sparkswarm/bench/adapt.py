@@ -14,7 +14,8 @@ latency
     points of the hotspot.
 
 Each executor stands for a machine of its own (``shared_host = false``): points are routed to the
-executor that has their queries. All policies read the same files. Results are checked: their
+executor that has their queries. All policies read the same files and take turns, batch by batch, so
+that all meet the machine in the same state. Results are checked: their
 number in every batch against an exact count, and those of a sample of points one by one.
 
 Matching is most of the work: points are in the cities, queries are uniform and so large that a
@@ -36,99 +37,23 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
-
-from sparkswarm.bench.adapt_stream import (
-    FILES_PER_BATCH,
-    AdaptError,
-    AdaptSettings,
-    write_stream,
-)
-from sparkswarm.bench.inputs import CHANGES_SCHEMA, POINTS_SCHEMA, QUERIES_SCHEMA
-from sparkswarm.bench.plain_spark import batch_seconds
-from sparkswarm.config import PolicyName, SwarmConfig
-from sparkswarm.observe.progress import Progress
-from sparkswarm.spark.engine import Swarm
+from sparkswarm.bench.adapt_stream import AdaptError, AdaptSettings, write_stream
+from sparkswarm.bench.adapt_turns import Series, run_in_turn
+from sparkswarm.config import SwarmConfig
 from sparkswarm.spark.session import session
 from sparkswarm.workloads import Density, Hotspot
 
 WARM_UP = 4
-"""Batches of a first run of each policy that is not measured: Java compiles its code for dozens of
-batches, which only the policy that came first would pay for."""
+"""Batches of a first run of each policy that is not measured: Java compiles its code."""
 
 _PROCESS = "sparkswarm.bench.adapt"
 _NAMES_AN_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 
 OnBatch = Callable[[str, str, int], None]
 """Called after every batch with the part (``wall``, ``critical_path``), the policy, the batch."""
-
-
-@dataclass(frozen=True)
-class Series:
-    """The result of one policy in one part, batch by batch.
-
-    Attributes
-    ----------
-    policy
-        Name of the policy.
-    seconds
-        Wall-clock seconds of a batch (``triggerExecution``).
-    busy
-        Run time of each executor's task, as Spark reports it.
-    received, matches
-        Points of each executor; results of the batch.
-    partitions
-        Number of partitions of the last plan.
-    sample
-        Number of results of some points, by point id.
-    decisions
-        SWARM's decisions, with their reasons.
-    """
-
-    policy: str
-    seconds: list[float]
-    busy: list[list[float]]
-    received: list[list[int]]
-    matches: list[int]
-    partitions: int
-    sample: dict[int, int]
-    decisions: list[str]
-
-    def throughput(self, hotspot: Hotspot) -> float:
-        """Return the points per second of wall clock during the hotspot."""
-        hot = slice(hotspot.start, hotspot.stop)
-        return float(np.sum(self.received[hot]) / np.sum(self.seconds[hot]))
-
-    @property
-    def longest(self) -> list[float]:
-        """Seconds of the longest task of each batch."""
-        return [max(busy) for busy in self.busy]
-
-    def critical_path(self, hotspot: Hotspot) -> float:
-        """Return the mean seconds of the longest task over the batches of the hotspot."""
-        return float(np.mean(self.longest[hotspot.start : hotspot.stop]))
-
-    def latency(self, hotspot: Hotspot) -> float:
-        """Return the mean seconds of an executor's task over the points of the hotspot."""
-        hot = slice(hotspot.start, hotspot.stop)
-        return float(np.average(self.busy[hot], weights=self.received[hot]))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the form that ``--json`` writes."""
-        return {
-            "seconds": [round(value, 3) for value in self.seconds],
-            "points": [sum(received) for received in self.received],
-            "longest_task": [round(value, 5) for value in self.longest],
-            "mean_task": [round(float(np.mean(busy)), 5) for busy in self.busy],
-            "results": self.matches,
-            "partitions": self.partitions,
-        }
 
 
 @dataclass(frozen=True)
@@ -321,17 +246,10 @@ def main(order_file: str) -> None:
             "spark.sql.streaming.numRecentProgressUpdates": settings.batches + 100,
         },
     )
+    configs = [SwarmConfig(policy=policy, **config) for policy in settings.policies]
     try:
-
-        def run(policy: PolicyName, batches: int, on_batch: Callable[[int], None]) -> Series:
-            of_policy = SwarmConfig(policy=policy, **config)
-            return run_policy(spark, folder, settings, of_policy, batches, on_batch)
-
-        for policy in settings.policies:
-            run(policy, min(WARM_UP, settings.batches), lambda batch: None)
-        series = [
-            run(policy, settings.batches, partial(_tell, policy)) for policy in settings.policies
-        ]
+        run_in_turn(spark, folder, settings, configs, min(WARM_UP, settings.batches))
+        series = run_in_turn(spark, folder, settings, configs, settings.batches, _tell)
     finally:
         spark.stop()
     found = json.dumps([asdict(one) for one in series])
@@ -340,64 +258,6 @@ def main(order_file: str) -> None:
 
 def _tell(policy: str, batch: int) -> None:
     print("batch", policy, batch, flush=True)
-
-
-def run_policy(
-    spark: SparkSession,
-    folder: Path,
-    settings: AdaptSettings,
-    config: SwarmConfig,
-    batches: int,
-    on_batch: Callable[[int], None] = lambda batch: None,
-) -> Series:
-    """Run the first batches of the stream under the policy of ``config``."""
-    names = "{" + ",".join(f"{batch:05d}*" for batch in range(batches)) + "}"
-
-    def stream(name: str, schema: str, files: int) -> DataFrame:
-        source = spark.readStream.schema(schema).option("maxFilesPerTrigger", files)
-        return source.option("pathGlobFilter", names).parquet(str(folder / name))
-
-    def table(name: str, schema: str) -> DataFrame:
-        return spark.read.schema(schema).parquet(str(folder / name))
-
-    history = (table("past_points", POINTS_SCHEMA), table("past_queries", QUERIES_SCHEMA))
-    sample: dict[int, int] = {}
-    progress: list[Progress] = []
-
-    def count_sample(results: DataFrame, batch: int) -> None:
-        """Compute all results; collect the number of those of the sample on the driver."""
-        some = results.where(F.col("id") % settings.sample_step == 0)
-        found = some.select("id", F.size("query_ids").alias("n")).toArrow()
-        sample.update(zip(*(column.to_pylist() for column in found.columns), strict=True))
-
-    def note(of_batch: Progress, *_: object) -> None:
-        if of_batch.batch >= 0:  # not the preloading of queries
-            progress.append(of_batch)
-            on_batch(of_batch.batch)
-
-    with tempfile.TemporaryDirectory(dir=folder) as checkpoint:
-        handle = Swarm(spark, config).start(
-            stream("points", POINTS_SCHEMA, FILES_PER_BATCH),
-            stream("operations", CHANGES_SCHEMA, 1),
-            sink=count_sample,
-            observers=[note],
-            checkpoint=checkpoint,
-            preload=table("queries", QUERIES_SCHEMA),
-            history=history if config.policy == "static_history" else None,
-            trigger={"availableNow": True},
-        )
-        handle.await_termination()
-    seconds = batch_seconds(handle.query)
-    return Series(
-        policy=config.policy,
-        seconds=[seconds[batch] for batch in range(batches)],
-        busy=[list(p.busy_s) for p in progress],
-        received=[list(p.points_by_executor) for p in progress],
-        matches=[p.matches for p in progress],
-        partitions=len(handle.plan().partitions),
-        sample=sample,
-        decisions=[str(decision) for decision in handle.decisions()],
-    )
 
 
 if __name__ == "__main__":

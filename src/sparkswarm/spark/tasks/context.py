@@ -369,8 +369,9 @@ def endless_task(
     return task
 
 
-KEPT_RUNS = 4
-"""Number of runs whose files a worker keeps open: those that had a task last."""
+KEPT_RUNS = 5
+"""Number of runs whose files a worker keeps open: those that had a task last. As many as there are
+policies to compare."""
 
 COLLECT_EVERY = 100
 """Number of batches after which a worker looks for garbage in all that it has."""
