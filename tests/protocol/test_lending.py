@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from sparkswarm.protocol.lending import (
     Lent,
     agree,
     lend,
+    lend_among_hosts,
 )
 
 
@@ -181,6 +183,30 @@ def test_with_what_is_fetched_the_largest_load_is_not_above_that_without_lending
         assert after.max() < before.max() - LEAST_GAIN * before.mean() * 0.99
 
 
+@given(chunks_to_fetch())
+def test_among_hosts_nothing_is_lost_and_what_is_lent_beyond_stays_on_its_host(chunk):
+    price, slot, owner, executors, host, *_ = chunk
+    lent, first = lend_among_hosts(*chunk), lend(*chunk)
+    assert ((lent.executor >= 0) == (slot >= 0)).all()
+    elsewhere = (slot >= 0) & (lent.executor != owner)
+    keys = zip(owner[elsewhere], lent.executor[elsewhere], slot[elsewhere], strict=True)
+    assert Counter(keys) == {loan[:3]: loan[3] for loan in rows(lent)}
+    before, after = (loads(price, one.executor, executors) for one in (first, lent))
+    assert after.max() <= before.max() * (1 + 1e-12)
+    moved = lent.executor != first.executor
+    assert (host[lent.executor[moved]] == host[first.executor[moved]]).all()
+
+
+def test_a_busy_host_divides_its_work_where_no_other_takes_it():
+    """Executors 0 and 1 are on host 0, which has most of the work."""
+    slot, host = np.int32([0] * 300 + [1] * 200 + [2] * 10), np.int32([0, 0, 1])
+    dear = np.full((3, 2), 1e9)
+    assert rows(lend(np.ones(510), slot, slot, 3, host, 3, dear)) == []
+    lent = lend_among_hosts(np.ones(510), slot, slot, 3, host, 3, dear)
+    assert [loan[:3] for loan in rows(lent)] == [(0, 1, 0)]
+    assert np.bincount(lent.executor)[:2] == pytest.approx([250, 250], abs=3)
+
+
 def test_what_costs_more_to_fetch_than_it_is_worth_stays_on_its_host():
     """Executors 0 and 1 are on host 0; 2, with least load, on host 1."""
     slot, host = np.int32([0] * 300 + [1] * 100), np.int32([0, 0, 1])
@@ -264,6 +290,21 @@ def test_a_large_chunk_ends_up_even_in_few_pairs(seed, hot):
     if before.max() > before.mean() * 1.04:
         assert after.mean() / after.max() > 0.975
     assert len(lent.points) <= 2 * executors
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 1000), st.floats(0.0, 0.8))
+def test_where_fetching_is_dear_a_busy_host_ends_up_even_in_itself(seed, hot):
+    price, slot, owner, executors = skewed(np.random.default_rng(seed), size=20_000, hot=hot)
+    host = np.arange(executors, dtype=np.int32) % 4
+    dear = np.full((80, 4), 1e9)
+    lent = lend_among_hosts(price, slot, owner, executors, host, 80, dear)
+    after = loads(price, lent.executor, executors)
+    assert (host[lent.lender] == host[lent.borrower]).all()
+    for one in range(4):
+        here = after[host == one]
+        if here.mean() > after.mean() * 1.04:
+            assert here.mean() / here.max() > 0.975
 
 
 def test_an_even_chunk_lends_nothing():

@@ -124,6 +124,42 @@ def lend(
     return Lent(executor, none, none, none, np.empty(0, dtype=np.int64))
 
 
+def lend_among_hosts(
+    price: FloatArray,
+    slot: IntArray,
+    owner: IntArray,
+    executors: int,
+    host: IntArray,
+    slots: int,
+    fetching: FloatArray,
+) -> Lent:
+    """Divide a chunk's points evenly as :func:`lend` does, and then within each busy host.
+
+    A host that is left above the mean, because fetching is dear, divides evenly what it has: there
+    nothing is fetched. The largest load is never above what it was without lending.
+    """
+    lent = lend(price, slot, owner, executors, host, slots, fetching)
+    executor = lent.executor
+    load = np.bincount(executor + 1, price, executors + 1)[1:]
+    busy_hosts = np.unique(host[load > load.mean() * (1.0 + MARGIN)])
+    if not len(busy_hosts):
+        return lent
+    for busy in busy_hosts:
+        mates = np.flatnonzero(host == busy).astype(np.int32)
+        number = np.full(executors + 1, -1, dtype=np.int32)
+        number[mates] = np.arange(len(mates))
+        here = np.flatnonzero(number[executor] >= 0)
+        within = lend(price[here], slot[here], number[executor[here]], len(mates))
+        executor[here] = mates[within.executor]
+    away = np.flatnonzero((executor >= 0) & (executor != owner))
+    pairs = owner[away].astype(np.int64) * executors + executor[away]
+    loans, points = np.unique(pairs * slots + slot[away], return_counts=True)
+    pairs, of = np.divmod(loans, slots)
+    lender, borrower = np.divmod(pairs, executors)
+    lender, borrower, of = (part.astype(np.int32) for part in (lender, borrower, of))
+    return Lent(executor, lender, borrower, of, points)
+
+
 class Agreed(NamedTuple):
     """Loans of load that divides at will: the group, the borrower and the amount of each."""
 

@@ -16,7 +16,7 @@ import numpy as np
 from sparkswarm.compiled import FloatArray, IntArray, LongArray, compiled
 from sparkswarm.observe.progress import Loan
 from sparkswarm.policies import BlockSums, LendingPrices
-from sparkswarm.protocol.lending import lend
+from sparkswarm.protocol.lending import lend, lend_among_hosts
 
 if TYPE_CHECKING:
     from sparkswarm.spark.tasks.context import BatchContext
@@ -72,7 +72,10 @@ class Lender:
         if fetching is not None and self._batch_points:
             # Queries are fetched once for all chunks of the batch.
             fetching = fetching * min(1.0, len(x) / self._batch_points)
-        lent = lend(*given, executors, self._hosts, partitions, fetching)
+        if self._hosts is None or fetching is None:
+            lent = lend(*given, executors, slots=partitions)
+        else:
+            lent = lend_among_hosts(*given, executors, self._hosts, partitions, fetching)
         loans = zip(lent.lender, lent.borrower, lent.slot, lent.points, strict=True)
         for lender, borrower, slot, points in loans:
             partition = ctx.plan.partitions[slot].id
