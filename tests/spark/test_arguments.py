@@ -220,6 +220,54 @@ def test_columns_of_another_type_than_the_application_has_are_refused_at_the_sta
     assert said.startswith(words)
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("time'10:00:00'", "column c of {} is time(6), which Spark does not give to Python; cast"),
+        ("array(interval 1 month)", "column c of {} is array<interval month>, which Spark does"),
+        ("struct(make_interval(1) i)", "column c of {} is struct<i:interval>, which Spark does"),
+        ("map(1, 'a')", "column c of {} is map<int,string>, and only strings can be the keys"),
+    ],
+)
+def test_columns_that_cannot_come_back_are_refused(spark, start, queries, tmp_path, kind, words):
+    said = said_by(
+        lambda: start(
+            queries=queries.withColumn("c", F.expr(kind)),
+            query_columns=QueryColumns(include=("c",)),
+        )
+    )
+    assert said.startswith(words.format("queries"))
+    points = spark.readStream.schema(POINTS).parquet(str(tmp_path / "points"))
+    given = {"points": points.withColumn("c", F.expr(kind))}
+    given["point_columns"] = PointColumns(include=("c",))
+    if kind.startswith("map"):
+        start(**given).await_termination()
+    else:
+        assert said_by(lambda: start(**given)).startswith(words.format("points"))
+
+
+@pytest.mark.parametrize("other", ["kind", "KIND"])
+def test_columns_that_spark_cannot_tell_apart_are_refused_where_they_are_needed(
+    spark, start, tmp_path, other
+):
+    points = spark.readStream.schema(POINTS).parquet(str(tmp_path / "points"))
+    points = points.select("*", F.lit(1).alias(other))
+    columns = PointColumns(include=("kind",))
+    said = said_by(lambda: start(points=points, point_columns=columns))
+    assert said.startswith(f"Spark cannot tell the columns kind and {other} apart; rename or drop")
+    start(points=points).await_termination()
+
+
+@pytest.mark.parametrize("name", ["q`id", "a.b", "a, b STRING", "`"])
+def test_columns_of_applications_may_have_any_name(spark, start, queries, tmp_path, name):
+    application = PairFunction(lambda point, query: point[name] == query[name], {name: "STRING"})
+    application.point_columns = (name,)
+    points = spark.readStream.schema(POINTS).parquet(str(tmp_path / "points"))
+    columns = {"points": points.withColumn(name, F.lit("v"))}
+    swarm = Swarm(spark, application=application, **GRID)
+    start(swarm, queries=queries.withColumn(name, F.lit("v")), **columns).await_termination()
+
+
 def test_columns_that_can_be_cast_are_cast(spark, start, queries):
     more = {"where": F.lit(None), "all_of": F.array(F.lit(5)), "any_of": F.lit(None)}
     swarm = Swarm(spark, application=Subscriptions({}, "kind"), **GRID)

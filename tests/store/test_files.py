@@ -250,6 +250,14 @@ def test_what_is_not_there_reads_as_none(files: Files) -> None:
     assert files.read("a/c") is None
 
 
+def test_below_a_file_there_is_nothing_and_a_folder_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert Files(f"{tmp_path}/file").read("run.json") is None
+    (tmp_path / "run.json").mkdir()
+    with pytest.raises(StoreError, match=r"/run.json cannot be read: Is a directory; give it"):
+        Files(str(tmp_path)).read("run.json")
+
+
 def test_deleting_what_is_not_there_is_no_error(files: Files) -> None:
     refs = [files.write(name, name.encode()) for name in ("a/1", "a/2", "a/3")]
     files.delete(["a/1", "a/1", "a/4", "b/1"])

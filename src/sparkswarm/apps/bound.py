@@ -85,13 +85,15 @@ class BoundApplication:
                 "which every query has anyway; choose another name"
             )
         try:
-            ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+            names = {name: name.replace("`", "``") for name in columns}
+            ddl = ", ".join(f"`{names[name]}` {kind}" for name, kind in columns.items())
             kinds = cast(StructType, StructType.fromDDL(ddl)) if columns else StructType()
             schema = to_arrow_schema(kinds)
             pickled = cloudpickle.dumps(application)  # type: ignore[no-untyped-call]
         except Exception as error:
             raise ConfigError(
-                f"the application {type(application).__name__} cannot be sent to workers: {error}"
+                f"the application {type(application).__name__} cannot be sent to workers: "
+                f"{' '.join(str(error).split())[:200]}"
             ) from error
         return cls(pickled, schema, dict(point_names), points)
 

@@ -321,15 +321,16 @@ def _route(
     out_owner = np.empty(n, dtype=np.int32)
     out_column = np.empty(n, dtype=np.int32)
     out_row = np.empty(n, dtype=np.int32)
+    # Two loops: the first has no branches that depend on tables, so it is vectorised.
     for i in range(n):
-        column, row = place(x[i], y[i], scale)
-        out_column[i] = column
-        out_row[i] = row
-        if column < 0:
+        out_column[i], out_row[i] = place(x[i], y[i], scale)
+    for i in range(n):
+        if out_column[i] < 0:
             out_partition[i] = -1
             out_owner[i] = -1
         else:
-            slot = cells[row, column]
+            # Unsigned indices: signed ones might count from the end, which costs a test each.
+            slot = np.uint64(cells[np.uint64(out_row[i]), np.uint64(out_column[i])])
             count = ticket_count[slot]
             out_partition[i] = ids[slot]
             out_owner[i] = tickets[slot, keys[i] % count if count > 1 else 0]

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.errors import ConfigError, InputError, StoreError, missing_extra
-from sparkswarm.spark.driver.selection import column_of
+from sparkswarm.spark.driver.named_columns import column_of
 from sparkswarm.spark.sinks import BatchOfRun, current_run, is_written
 
 if TYPE_CHECKING:

@@ -364,8 +364,13 @@ class Files:
             system, root = self._remote
             with system.open_input_file(f"{root}/{name}") as file:
                 return bytes(file.readall())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except (IsADirectoryError, PermissionError) as error:
+            raise StoreError(
+                f"{self.root}/{name} cannot be read: {error.strerror}; give it back its content "
+                "and its owner, or restore the checkpoint"
+            ) from error
 
     def load(self, ref: FileRef) -> pa.Buffer:
         """Return the content of a file that is read once: checked, in memory, without a copy.

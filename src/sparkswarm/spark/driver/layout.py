@@ -43,11 +43,11 @@ from sparkswarm.spark.columns import (
     PointColumns,
     QueryColumns,
 )
+from sparkswarm.spark.driver.named_columns import column_of
 from sparkswarm.spark.driver.selection import (
     PROPERTY_OPTIONS,
     QueryFields,
     application_names,
-    column_of,
     included_names,
     query_fields,
     select_operations,

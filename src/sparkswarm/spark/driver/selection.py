@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -41,6 +40,13 @@ from sparkswarm.spark.columns import (
     QUERY_IDS,
     PointColumns,
     QueryColumns,
+)
+from sparkswarm.spark.driver.named_columns import (
+    check_castable,
+    check_there,
+    check_travels,
+    check_type,
+    column_of,
 )
 from sparkswarm.store.queries import (
     ABOUT,
@@ -137,11 +143,11 @@ def query_fields(
     for what, frame in (("queries", queries), ("preload", preload)):
         if frame is None:
             continue
-        _check(frame.schema, what, [columns.id])
+        check_there(frame.schema, what, [columns.id])
         kinds[what] = _id_type(frame.schema[columns.id].dataType)
-        for name in columns.include:
-            if name not in frame.schema.names:
-                continue
+        there = [name for name in columns.include if name in frame.schema.names]
+        check_travels(frame, what, there, as_json=True)
+        for name in there:
             one = StructField(name, frame.schema[name].dataType)
             if properties.setdefault(name, one) != one:
                 raise InputError(
@@ -221,9 +227,10 @@ def select_points(
     """
     schema = points.schema
     wanted = [columns.id, columns.x, columns.y, *columns.include, *also.values()]
-    _check(schema, "points", wanted)
+    check_there(schema, "points", wanted)
     for name in (columns.x, columns.y):
-        _check_type(schema, "points", name, (NumericType,), "a number")
+        check_type(schema, "points", name, (NumericType,), "a number")
+    check_travels(points, "points", [columns.id, *columns.include, *also.values()], as_json=False)
     clash = {QUERY_IDS, QUERY_ID, BATCH_ID} & {columns.id, *columns.include}
     if clash or len({columns.id, *columns.include}) != 1 + len(columns.include):
         raise InputError(
@@ -236,7 +243,7 @@ def select_points(
         column_of(points, columns.y).cast("double").alias(Y),
     ]
     if columns.time is not None:
-        _check(schema, "points", [columns.time])
+        check_there(schema, "points", [columns.time])
         chosen.append(_micros(points, "points", columns.time).alias(TIME))
     others = {**dict(zip(included_names(columns), columns.include, strict=True)), **also}
     return points.select(
@@ -267,20 +274,20 @@ def select_operations(
     shaped = has_shapes(queries, columns, details)
     edges = [columns.min_x, columns.min_y, columns.max_x, columns.max_y]
     known = [name for name in edges if name in schema.names] if shaped else edges
-    _check(schema, "queries", [columns.id, *known] + ([] if register_all else [columns.op]))
+    check_there(schema, "queries", [columns.id, *known] + ([] if register_all else [columns.op]))
     for name in known:
-        _check_type(schema, "queries", name, (NumericType,), "a number")
+        check_type(schema, "queries", name, (NumericType,), "a number")
     if not register_all:
-        _check_type(schema, "queries", columns.op, (StringType,), "a string")
+        check_type(schema, "queries", columns.op, (StringType,), "a string")
     op = F.lit("register") if register_all else F.lower(F.trim(column_of(queries, columns.op)))
     order = F.lit(None).cast("bigint")
     times = []
     for when in (columns.expires, columns.since, columns.until):
-        _check(schema, "queries", [when] if when else [])
+        check_there(schema, "queries", [when] if when else [])
         times.append(_micros(queries, "queries", when) if when else F.lit(None).cast("bigint"))
     expires, *span = times
     if columns.order is not None:
-        _check(schema, "queries", [columns.order])
+        check_there(schema, "queries", [columns.order])
         whole = isinstance(schema[columns.order].dataType, IntegralType)
         order = (
             column_of(queries, columns.order).cast("bigint")
@@ -304,7 +311,7 @@ def select_operations(
         kinds = {one.name: one.dataType for one in fields.properties}
         named.append(_packed(queries, kinds, PROPERTY_OPTIONS).alias(PROPERTIES))
     if details:
-        _check_details(queries, details)
+        check_castable(queries, details)
         named.append(_packed(queries, details, {}).alias(DETAILS))
     return queries.select(*named)
 
@@ -348,7 +355,7 @@ def _shape_columns(
 ) -> list[Column]:
     """Return the columns of shapes under our names; a binary geometry becomes hexadecimal."""
     kinds = (StringType, BinaryType)
-    _check_type(queries.schema, "queries", columns.geometry, kinds, "a string or binary")
+    check_type(queries.schema, "queries", columns.geometry, kinds, "a string or binary")
     geometry = column_of(queries, columns.geometry)
     if isinstance(queries.schema[columns.geometry].dataType, BinaryType):
         geometry = F.hex(geometry)
@@ -356,7 +363,7 @@ def _shape_columns(
     for name, ours in ((columns.radius, RADIUS), (columns.radius_m, RADIUS_METRES)):
         there = name in queries.schema.names and name not in details
         if there:
-            _check_type(queries.schema, "queries", name, (NumericType,), "a number")
+            check_type(queries.schema, "queries", name, (NumericType,), "a number")
         chosen.append(_number(queries, name, there).alias(ours))
     return chosen
 
@@ -366,49 +373,7 @@ def _number(frame: DataFrame, name: str, there: bool) -> Column:
     return (column_of(frame, name) if there else F.lit(None)).cast("double")
 
 
-def column_of(frame: DataFrame, name: str) -> Column:
-    """Return a column by its name; Spark would read a dot in it as a path."""
-    return frame["`" + name.replace("`", "``") + "`"]
-
-
-def _check(schema: StructType, what: str, wanted: list[str]) -> None:
-    missing = [name for name in wanted if name not in schema.names]
-    if missing:
-        kind = "PointColumns" if what == "points" else "QueryColumns"
-        raise InputError(
-            f"{what} have no column {', '.join(missing)}; they have {', '.join(schema.names)}. "
-            f"Say what the columns are called with {kind}"
-        )
-
-
-def _check_type(
-    schema: StructType, what: str, name: str, kinds: tuple[type[DataType], ...], wanted: str
-) -> None:
-    found = schema[name].dataType
-    if not isinstance(found, kinds):
-        raise InputError(
-            f"column {name} of {what} must be {wanted}, it is {found.simpleString()}; cast it first"
-        )
-
-
-def _check_details(queries: DataFrame, details: Mapping[str, str]) -> None:
-    """Refuse columns of an application that Spark cannot cast; its own error comes in a log."""
-    spark = queries.sparkSession
-    jvm: Any = spark._jvm
-    casts = jvm.org.apache.spark.sql.catalyst.expressions.Cast
-    can = casts.canAnsiCast if spark.conf.get("spark.sql.ansi.enabled") == "true" else casts.canCast
-    parse = jvm.org.apache.spark.sql.types.DataType.fromDDL
-    for name, kind in details.items():
-        if name not in queries.schema.names:
-            continue
-        if not can(queries._jdf.schema().apply(name).dataType(), parse(kind)):
-            found = queries.schema[name].dataType.simpleString()
-            raise InputError(
-                f"column {name} of queries must be {kind.lower()}, it is {found}; cast it first"
-            )
-
-
 def _micros(frame: DataFrame, what: str, name: str) -> Column:
     times = (TimestampType, TimestampNTZType, DateType)
-    _check_type(frame.schema, what, name, times, "a timestamp")
+    check_type(frame.schema, what, name, times, "a timestamp")
     return F.unix_micros(column_of(frame, name).cast("timestamp"))

@@ -143,8 +143,12 @@ def _priced(
     for i in range(len(column)):
         price[i] = per_point
         if column[i] >= 0:
-            queries = counts[row[i] // factor, column[i] // factor]
-            block = of_row[row[i]] + of_column[column[i]]
+            # Unsigned indices, and no division where there is none: both cost as much as the rest.
+            at, beside = np.uint64(row[i]), np.uint64(column[i])
+            block = np.uint64(of_row[at] + of_column[beside])
+            if factor > 1:
+                at, beside = at // np.uint64(factor), beside // np.uint64(factor)
+            queries = counts[at, beside]
             price[i] += per_query[block] * queries
             candidates[block] += queries
     return price
