@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 
 import numpy as np
 import pyarrow as pa
@@ -89,6 +90,17 @@ def test_columns_of_queries_are_decoded_and_null_where_they_lack():
     assert table.column("tags").to_pylist() == [[1, 2], None, None, []]
     without = application.queries(some.rectangles())
     assert without.column("radius").null_count == 4
+
+
+def test_dates_and_bytes_of_queries_are_text_on_their_way():
+    application = bound(PairFunction(lambda p, q: True), since=pa.date32(), mark=pa.binary())
+    some = queries('{"since": "2026-11-19", "mark": "AP8Q"}', '{"since": null}', "{}")
+    table = application.queries(some)
+    assert table.column("since").to_pylist() == [date(2026, 11, 19), None, None]
+    assert table.column("mark").to_pylist() == [b"\x00\xff\x10", None, None]
+    assert table.schema.field("since").type == pa.date32()
+    wrong = queries('{"since": "2026-11-19"}', '{"since": "soon"}', '{"mark": "no base 64"}')
+    assert application.rejections(wrong).tolist() == [None, UNREADABLE, UNREADABLE]
 
 
 def test_points_have_the_names_that_the_application_uses():

@@ -22,9 +22,11 @@ from sparkswarm import (
     ConfigError,
     MemorySink,
     PairFunction,
+    QueryColumns,
     Subscriptions,
     Swarm,
 )
+from sparkswarm.store.queries import EDGES
 
 from .world import BOUNDS, FIRST_TIME, Restless, config, difference, matches_of
 
@@ -275,12 +277,63 @@ def test_an_application_that_answers_nonsense_is_named(spark, tmp_path):
         ({"expires": "LONG"}, (), "every query has anyway"),
         ({"size": "HUGE"}, (), "cannot be sent"),
         ({}, ("x",), "every point has anyway"),
+        ({"tags": "MAP<STRING, INT>"}, (), "tags is map.*maps, and dates and bytes within other"),
+        ({"days": "ARRAY<DATE>"}, (), "days is list.*must be strings"),
     ],
 )
 def test_columns_that_cannot_be_are_refused(spark, tmp_path, queries, points, words):
     application = PairFunction(circle, queries, points)
     with pytest.raises(ConfigError, match=words):
         run(spark, tmp_path, Scene(5, batches=1), application, MemorySink())
+
+
+VALUES = {
+    "TIMESTAMP": "timestamp'2020-01-01 01:02:03.123456 UTC'",
+    "TIMESTAMP_NTZ": "timestamp_ntz'9999-12-31 23:59:59.999999'",
+    "DATE": "date'0001-01-01'",
+    "BINARY": "X'00ff10'",
+    "DOUBLE": "4.9e-324D",
+    "FLOAT": "cast(1.1 AS float)",
+    "DECIMAL(38,18)": "cast('99999999999999999999.123456789012345678' AS decimal(38,18))",
+    "BIGINT": "9223372036854775807",
+    "BOOLEAN": "true",
+    "STRING": r"'a\"\\b\nc\u0000é😀,'",
+    "ARRAY<DOUBLE>": "array(1.5D, null)",
+    "ARRAY<TIMESTAMP>": "array(timestamp'1900-01-01 00:00:00.000001 UTC')",
+    "STRUCT<`a.b`: INT>": "named_struct('a.b', 1)",
+}
+"""Types of columns of queries, and a value of each."""
+
+
+@pytest.mark.parametrize("results", ["points", "pairs"])
+def test_columns_of_queries_come_exactly_as_they_were(spark, tmp_path, results):
+    """To the application, and back with the results."""
+    edges = [f"{float(edge)}D AS {name}" for edge, name in zip((0, 0, 8, 8), EDGES, strict=True)]
+    values = [f"{value} AS c{i}" for i, value in enumerate(VALUES.values())]
+    queries = spark.sql(f"SELECT 1L AS id, {', '.join(edges + values)}")
+    (tmp_path / "points").mkdir()
+    pq.write_table(pa.table({"id": [1], "x": [1.0], "y": [1.0]}), tmp_path / "points" / "0.parquet")
+    wanted = queries.select([f"c{i}" for i in range(len(VALUES))]).toArrow().to_pylist()[0]
+
+    def same(point, query):
+        return {name: query[name] for name in wanted} == wanted
+
+    kinds = {f"c{i}": kind for i, kind in enumerate(VALUES)}
+    sink = MemorySink()
+    Swarm(
+        spark, application=PairFunction(same, kinds), bounds=(0, 0, 8, 8), grid=(4, 4), executors=1
+    ).start(
+        spark.readStream.schema("id BIGINT, x DOUBLE, y DOUBLE").parquet(f"{tmp_path}/points"),
+        preload=queries,
+        sink=sink,
+        checkpoint=str(tmp_path / "checkpoint"),
+        query_columns=QueryColumns(include=tuple(wanted)),
+        results=results,
+        trigger={"availableNow": True},
+    ).await_termination()
+    (row,) = sink.table().to_pylist()
+    back = {name: row[name] if results == "pairs" else row[name][0] for name in wanted}
+    assert back == wanted
 
 
 def test_errors_of_applications_are_ours():

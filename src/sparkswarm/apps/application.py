@@ -53,8 +53,9 @@ class Application(ABC):
     ----------
     query_columns
         Columns of a query besides its id, rectangle and expiry: names and types as in Spark's
-        DDL, such as ``{"radius": "DOUBLE"}``. They are stored with the query. A stream or table
-        of queries may lack some of them; they are then null.
+        DDL, such as ``{"radius": "DOUBLE"}``; no maps, and dates and bytes not within arrays. They
+        are stored with the query. A stream or table of queries may lack some of them; they are then
+        null. A query with a number in them that is not finite is rejected.
     point_columns
         Columns of the points that matching needs, besides ``id``, ``x``, ``y`` and ``time``.
     """

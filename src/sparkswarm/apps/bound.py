@@ -7,6 +7,7 @@ checks of what a user's code returns. Made on the driver once per start; used in
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -88,13 +89,14 @@ class BoundApplication:
             names = {name: name.replace("`", "``") for name in columns}
             ddl = ", ".join(f"`{names[name]}` {kind}" for name, kind in columns.items())
             kinds = cast(StructType, StructType.fromDDL(ddl)) if columns else StructType()
-            schema = to_arrow_schema(kinds)
+            schema = to_arrow_schema(kinds, timezone="UTC")
             pickled = cloudpickle.dumps(application)  # type: ignore[no-untyped-call]
         except Exception as error:
             raise ConfigError(
                 f"the application {type(application).__name__} cannot be sent to workers: "
                 f"{' '.join(str(error).split())[:200]}"
             ) from error
+        _check_sent(application, schema)
         return cls(pickled, schema, dict(point_names), points)
 
     @property
@@ -186,7 +188,7 @@ class BoundApplication:
         readable = np.arange(len(queries.ids))
         try:
             table = self.queries(queries)
-        except pa.ArrowInvalid:
+        except ValueError:
             # They are decoded together: one that is invalid has to be searched for.
             good = np.array([self._is_readable(queries, i) for i in range(len(queries.ids))])
             reasons[~good] = UNREADABLE
@@ -214,7 +216,7 @@ class BoundApplication:
     def _is_readable(self, queries: Queries, row: int) -> bool:
         try:
             self.queries(queries.take(np.array([row])))
-        except pa.ArrowInvalid:
+        except ValueError:
             return False
         return True
 
@@ -226,13 +228,52 @@ class BoundApplication:
         lines = pc.if_else(blank, pa.scalar(b"{}", pa.large_binary()), attributes)
         whole = pa.LargeListArray.from_arrays(pa.array([0, len(lines)], pa.int64()), lines)
         content = pc.binary_join(whole, pa.scalar(b"\n", pa.large_binary()))[0].as_buffer()
-        return pj.read_json(
+        sent = pa.schema([field.with_type(_sent_as(field.type)) for field in self.query_schema])
+        table = pj.read_json(
             pa.BufferReader(content),
             read_options=pj.ReadOptions(block_size=content.size + 1),
-            parse_options=pj.ParseOptions(
-                explicit_schema=self.query_schema, unexpected_field_behavior="ignore"
-            ),
+            parse_options=pj.ParseOptions(explicit_schema=sent, unexpected_field_behavior="ignore"),
         ).combine_chunks()
+        columns = [_received(table.column(one.name), one.type) for one in self.query_schema]
+        return pa.table(columns, self.query_schema)
+
+
+def _sent_as(kind: pa.DataType) -> pa.DataType:
+    """Return the type that a column has in JSON: dates are text there, bytes too, in base 64."""
+    return pa.string() if pa.types.is_date32(kind) or pa.types.is_binary(kind) else kind
+
+
+def _received(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column of JSON in its own type; ValueError where a value cannot be."""
+    if column.type == kind:
+        return column
+    if pa.types.is_date32(kind):
+        return column.cast(kind)
+    values = [None if v is None else b64decode(v, validate=True) for v in column.to_pylist()]
+    return pa.chunked_array([pa.array(values, kind)])
+
+
+def _check_sent(application: Application, schema: pa.Schema) -> None:
+    """Refuse columns that cannot go to tasks as JSON; ConfigError."""
+    for field in schema:
+        within = [part for part in _parts(field.type) if part is not field.type]
+        if any(map(pa.types.is_map, _parts(field.type))) or any(map(_changes, within)):
+            raise ConfigError(
+                f"query_columns of {type(application).__name__}: {field.name} is {field.type}, "
+                "which cannot be sent to tasks; maps, and dates and bytes within other values, "
+                "must be strings"
+            )
+
+
+def _changes(kind: pa.DataType) -> bool:
+    return bool(_sent_as(kind) != kind)
+
+
+def _parts(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield a type and those within it."""
+    yield kind
+    for i in range(kind.num_fields):
+        yield from _parts(kind.field(i).type)
 
 
 def _checked_state(application: Application, method: str, state: pa.Table) -> pa.Table:

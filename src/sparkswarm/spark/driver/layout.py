@@ -45,7 +45,7 @@ from sparkswarm.spark.columns import (
 )
 from sparkswarm.spark.driver.named_columns import column_of
 from sparkswarm.spark.driver.selection import (
-    PROPERTY_OPTIONS,
+    FROM_JSON,
     QueryFields,
     application_names,
     included_names,
@@ -203,7 +203,7 @@ class StreamLayout:
         return told.select(*others, *_fields_of(parsed, self.queries.properties))
 
     def _properties_of(self, packed: Column) -> Column:
-        return F.from_json(packed, self.queries.properties, PROPERTY_OPTIONS)
+        return F.from_json(packed, self.queries.properties, FROM_JSON)
 
 
 def _fields_of(parsed: Column, properties: StructType) -> list[Column]:

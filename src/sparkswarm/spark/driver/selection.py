@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -65,8 +66,14 @@ from sparkswarm.store.queries import (
     Y,
 )
 
-PROPERTY_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-"""How columns of queries that come back become JSON and are read again: to the microsecond."""
+TO_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How columns of queries become JSON: to the microsecond."""
+
+FROM_JSON = {**TO_JSON, "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][.SSS]"}
+"""How those that come back are read again; earlier versions stored some to the millisecond."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,10 +316,10 @@ def select_operations(
         named += _ask_columns(queries, columns)
     if fields.properties:
         kinds = {one.name: one.dataType for one in fields.properties}
-        named.append(_packed(queries, kinds, PROPERTY_OPTIONS).alias(PROPERTIES))
+        named.append(_packed(queries, kinds).alias(PROPERTIES))
     if details:
         check_castable(queries, details)
-        named.append(_packed(queries, details, {}).alias(DETAILS))
+        named.append(_packed(queries, details).alias(DETAILS))
     return queries.select(*named)
 
 
@@ -328,16 +335,14 @@ def _ask_columns(queries: DataFrame, columns: QueryColumns) -> list[Column]:
     ]
 
 
-def _packed(
-    queries: DataFrame, kinds: Mapping[str, str | DataType], options: Mapping[str, str]
-) -> Column:
+def _packed(queries: DataFrame, kinds: Mapping[str, Any]) -> Column:
     """Return columns as JSON, those that are there."""
     there = [
         column_of(queries, name).cast(kind).alias(name)
         for name, kind in kinds.items()
         if name in queries.schema.names
     ]
-    packed = F.to_json(F.struct(*there), dict(options)) if there else F.lit(None)
+    packed = F.to_json(F.struct(*there), TO_JSON) if there else F.lit(None)
     return packed.cast("string")
 
 
