@@ -26,7 +26,8 @@ PATIENCE = 900
 
 def results_in(folder: Path) -> dict[int, list[int]]:
     table = pq.read_table(folder, columns=["id", "query_ids"])
-    return dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    found = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    return {point: sorted(queries) for point, queries in found}
 
 
 def write_run(folder: Path, example: str) -> Path:
