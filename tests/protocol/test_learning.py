@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparkswarm.compiled import FloatArray
 from sparkswarm.protocol.cost import WORK_ONLY, Prices
-from sparkswarm.protocol.learning import LEAST, PriceLearner
+from sparkswarm.protocol.learning import LEAST, TRUST, PriceLearner
 
 PRIOR = WORK_ONLY._replace(per_point=1e-6, per_check=2e-8)
 
@@ -169,13 +169,13 @@ def test_when_the_prices_change_so_does_what_is_believed() -> None:
     teach(learner, (1e-6, 2e-8), rounds=200, seed=1)
     assert learner.prices[:2] == pytest.approx((1e-6, 2e-8), rel=0.01)
     teach(learner, (4e-6, 1e-8), rounds=100, seed=2)
-    assert learner.prices[:2] == pytest.approx((4e-6, 1e-8), rel=0.05)
+    assert learner.prices[:2] == pytest.approx((4e-6, 1e-8), rel=0.07)
 
 
 def test_the_prior_wears_off_as_rounds_come_in() -> None:
     learner = PriceLearner(PRIOR)
     teach(learner, (4e-6, 1e-8), rounds=1000)
-    assert learner.prices[:2] == pytest.approx((4e-6, 1e-8), rel=0.02)
+    assert learner.prices[:2] == pytest.approx((4e-6, 1e-8), rel=0.03)
 
 
 def test_memory_says_how_fast_the_past_is_forgotten() -> None:
@@ -264,9 +264,11 @@ def tasks(
     return found
 
 
-def learnt_from(observed: list[Task], executors: int = 22, memory: float = 200.0) -> Prices:
+def learnt_from(
+    observed: list[Task], executors: int = 22, memory: float = 200.0, trust: float = TRUST
+) -> Prices:
     """Prices after tasks that come in batches, with prices read after each batch."""
-    learner = PriceLearner(memory=memory)
+    learner = PriceLearner(memory=memory, trust=trust)
     for k, task in enumerate(observed):
         learner.observe(**task._asdict())
         if k % executors == executors - 1:
@@ -290,8 +292,8 @@ def test_planted_prices_are_recovered_though_some_tasks_stall(seed: int) -> None
     assert np.abs(error(prices, tasks(300, 99))).max() < 0.15
 
 
-def test_without_noise_and_stalls_the_prices_are_exact() -> None:
-    prices = learnt_from(tasks(1000, 3, noise=0.0, stalled=0.0), memory=1e9)
+def test_without_noise_stalls_and_prior_the_prices_are_exact() -> None:
+    prices = learnt_from(tasks(1000, 3, noise=0.0, stalled=0.0), memory=1e9, trust=1e-4)
     assert prices[:5] == pytest.approx(TRUE[:5], rel=0.02)
 
 
@@ -309,6 +311,22 @@ def test_where_amounts_grow_together_the_prior_says_which_is_dearer(seed: int) -
     assert np.abs(error(prices, alike)).max() < 0.15
     assert prices.per_match / prices.per_check == pytest.approx(2.5, rel=0.5)
     assert 0.1 < prices.per_check / prices.per_point / (1e-8 / 4e-7) < 10
+
+
+def test_tasks_that_are_all_alike_do_not_hide_what_makes_them_long() -> None:
+    """Where work is balanced, the start of a task explains its time as well as its results do."""
+
+    def even_task(rng: np.random.Generator) -> Task:
+        points, checks, matches = rng.uniform(8e3, 1.2e4), *rng.normal((1.5e6, 3e5), (5e4, 1e4))
+        seconds = TRUE.of_task(points, checks, matches, 8.0) * rng.lognormal(0, 0.3)
+        return Task(points, checks, matches, 8.0, float(seconds))
+
+    wrong = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        prices = learnt_from([even_task(rng) for _ in range(200)])
+        wrong.append(np.median(np.abs(error(prices, tasks(300, 99)))))
+    assert max(wrong) < 0.4
 
 
 def test_a_stalled_task_moves_the_prices_little() -> None:

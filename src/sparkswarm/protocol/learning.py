@@ -19,6 +19,10 @@ LARGEST_RATE = 1e100
 STALL = 3.0
 """Times the predicted time, or part of it, to which the time of a task is clipped."""
 
+TRUST = 0.05
+"""Weight of the prior. Executors with even loads have tasks that are all alike, so that noise decides
+between prices: with a tenth of this, all of their time was at times put down to their start."""
+
 LEAST = 0.01
 """Part of its prior below which no price falls: nothing is free."""
 
@@ -44,7 +48,7 @@ class PriceLearner:
     """
 
     def __init__(
-        self, prior: Prices | None = None, memory: float = 20.0, trust: float = 0.005
+        self, prior: Prices | None = None, memory: float = 20.0, trust: float = TRUST
     ) -> None:
         self._prior = np.array(prior or Prices(), dtype=np.float64)
         self._keep = float(np.exp(-1.0 / memory))
