@@ -20,8 +20,9 @@ STALL = 3.0
 """Times the predicted time, or part of it, to which the time of a task is clipped."""
 
 TRUST = 0.05
-"""Weight of the prior. Executors with even loads have tasks that are all alike, so that noise decides
-between prices: with a tenth of this, all of their time was at times put down to their start."""
+"""Weight of the prior. Executors with even loads have tasks that are all alike, so that noise
+decides between prices: with a tenth of this, all their time was at times put down to their start.
+"""
 
 LEAST = 0.01
 """Part of its prior below which no price falls: nothing is free."""
