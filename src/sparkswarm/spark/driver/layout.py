@@ -399,9 +399,10 @@ def union_stream(branches: Branches, queries: QueryFields) -> DataFrame:
     """Return one stream of both; a row is a point, or an operation as a line of text.
 
     Only one stream has one order: Spark then says which operations and which points belong to a
-    batch, and says the same when the batch runs again. Operations come last, behind a node that
-    counts them: it keeps their branch of the union apart, even where it is empty, so that a batch
-    can read it without the points (:func:`~sparkswarm.spark.driver.operations.separate_rows`).
+    batch, and says the same when the batch runs again. Operations come last, and before they become
+    lines, a node counts them: it keeps their branch of the union apart, even where it is empty, so
+    that a batch can read them there, without lines and without points
+    (:func:`~sparkswarm.spark.driver.operations.separate_rows`).
     """
     points, operations = branches.points, branches.operations
     if points is not None and INPUT_PARTITION not in points.columns:
@@ -411,6 +412,8 @@ def union_stream(branches: Branches, queries: QueryFields) -> DataFrame:
         if points is None:
             raise InputError("there is neither a stream of points nor one of queries")
         return points
+    if points is not None:
+        operations = operations.observe(OPERATIONS.strip("_"), F.count(F.lit(1)).alias("rows"))
     for name in queries.texts:
         # No id can then look like something else of CSV.
         operations = operations.withColumn(name, F.hex(F.col(name).cast("binary")))
@@ -418,5 +421,4 @@ def union_stream(branches: Branches, queries: QueryFields) -> DataFrame:
     lines = operations.select(line.alias(OPERATIONS))
     if points is None:
         return lines
-    lines = lines.observe(OPERATIONS.strip("_"), F.count(F.lit(1)).alias("rows"))
     return points.unionByName(lines, allowMissingColumns=True)

@@ -3,9 +3,9 @@
 Inside ``foreachBatch`` the frame is a scan of an RDD that exists already: Spark pushes nothing
 below it, and a filter that keeps operations reads every point. But the RDD is the union of the
 branches of the stream, and that of the operations is the last (``layout.union_stream``): a job on
-its partitions alone reads nothing else, and no Python worker takes part in it. The stages that read
-points are given the other partitions. Where the frame looks different, a filter it is. Runs on the
-driver, once a batch.
+the RDD from which that branch makes lines reads nothing else, makes no lines, and needs no Python
+worker. The stages that read points are given the other partitions. Where the frame looks different,
+a filter it is, and lines are parsed. Runs on the driver, once a batch.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 from pyspark.serializers import FramedSerializer
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.util import _load_from_socket
 
 from sparkswarm.spark.columns import OPERATIONS
-from sparkswarm.spark.driver.rdd_frames import some_partitions
+from sparkswarm.spark.driver.rdd_frames import frame_of_rdd, some_partitions
 from sparkswarm.store.queries import ABOUT
-
-_LINES = pa.schema([(OPERATIONS, pa.string())])
 
 _BARRIER = "CollectMetrics"
 """Spark's name of the node that keeps the operations apart."""
@@ -60,36 +59,58 @@ class SeparatedRows(NamedTuple):
 def separate_rows(rows: DataFrame, types: Mapping[str, pa.DataType]) -> SeparatedRows:
     """Read the operations of a batch.
 
-    ``types`` are their columns, in the order in which lines have them.
+    ``types`` are their columns, in the order in which rows and lines have them.
     """
     branch = _operations_branch(rows)
     if branch is None:
         lines = rows.select(OPERATIONS)
         column = lines.where(F.col(OPERATIONS).isNotNull()).toArrow().column(0)
         return SeparatedRows(parse_lines(column, types) if len(column) else None, rows)
-    number, total = branch
-    if not number:
+    if branch.rdd is None:
         return SeparatedRows(None, rows)
-    context, frame = rows.sparkSession.sparkContext, rows.select(OPERATIONS)._jdf
+    operations = _read_rdd(rows.sparkSession, branch.rdd, pa.schema(types.items()))
+    number, total = branch.rdd.getNumPartitions(), branch.partitions
+    # The stages after need a task, so that everybody reports.
+    points = (
+        some_partitions(rows, range(total - number), without=OPERATIONS) if number < total else rows
+    )
+    return SeparatedRows(operations if operations.num_rows else None, points)
+
+
+def _read_rdd(spark: SparkSession, rdd: Any, schema: pa.Schema) -> pa.Table:
+    """Return the rows of an RDD of internal rows, in a job on it alone."""
+    context, frame = spark.sparkContext, frame_of_rdd(spark, from_arrow_schema(schema), rdd)._jdf
     batches = frame.toArrowBatchRdd(frame.queryExecution().executedPlan()).toJavaRDD()
     partitions: Any = context._jvm.java.util.ArrayList()  # type: ignore[union-attr]
-    for partition in range(total - number, total):
+    for partition in range(rdd.getNumPartitions()):
         partitions.add(partition)
     served = context._jvm.PythonRDD.runJob(context._jsc.sc(), batches, partitions)  # type: ignore
     with _load_from_socket(served, _Bytes()) as stream:
-        found = [pa.ipc.read_record_batch(pa.py_buffer(one), _LINES) for one in stream]
-    column = pa.chunked_array([batch.column(0).drop_null() for batch in found], pa.string())
-    operations = parse_lines(column, types) if len(column) else None
-    # The stages after need a task, so that everybody reports.
-    points = some_partitions(rows, range(total - number)) if number < total else rows
-    return SeparatedRows(operations, points)
+        found = [pa.ipc.read_record_batch(pa.py_buffer(one), schema) for one in stream]
+    table = pa.Table.from_batches(found, schema)
+    # Spark does not check its strings.
+    table.validate(full=True)
+    return table
 
 
-def _operations_branch(rows: DataFrame) -> tuple[int, int] | None:
-    """Return the number of the operations' partitions, which are the last, and of all.
+class _Branch(NamedTuple):
+    """The branch of the operations in the frame of a batch.
 
-    None where the frame is not the union that it should be.
+    Attributes
+    ----------
+    rdd
+        The RDD of operations before they become lines, with as many partitions as the branch, which
+        are the last of the frame's; None where the branch has none.
+    partitions
+        Number of partitions of the frame.
     """
+
+    rdd: Any
+    partitions: int
+
+
+def _operations_branch(rows: DataFrame) -> _Branch | None:
+    """Return the branch of the operations; None where the frame is not the union it should be."""
     plan = rows._jdf.queryExecution().logical()
     if plan.getClass().getSimpleName() != "LogicalRDD":
         return None
@@ -100,14 +121,14 @@ def _operations_branch(rows: DataFrame) -> tuple[int, int] | None:
             return None
         rdd = before.apply(0).rdd()
     branches, total = rdd.rdds(), scan.getNumPartitions()
-    branch = last = branches.apply(branches.size() - 1)
+    last = branches.apply(branches.size() - 1)
     while True:
         scope, before = last.scope(), last.dependencies()
         if scope.isDefined() and scope.get().name() == _BARRIER:
-            return branch.getNumPartitions(), total
+            return _Branch(last, total)
         if before.size() != 1:
             # Spark leaves out a branch without partitions.
-            return 0, total
+            return _Branch(None, total)
         last = before.apply(0).rdd()
 
 

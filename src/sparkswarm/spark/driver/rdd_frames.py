@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 _ARGUMENTS = 9
 """Arguments of Spark's class in all versions."""
@@ -25,6 +26,7 @@ class _Classes(NamedTuple):
     logical_rdd: Any
     more: tuple[Any, ...]
     dataset: Any
+    types: Any
     none: Any
 
 
@@ -41,6 +43,7 @@ def _classes_of(jvm: Any) -> _Classes:
         # Spark 4.3 has one argument more than 4.2.
         more=(False,) * (constructor.getParameterCount() - _ARGUMENTS),
         dataset=spark.sql.classic.Dataset,
+        types=spark.sql.catalyst.types.DataTypeUtils,
         none=getattr(jvm.scala, "None$").__getattr__("MODULE$"),
     )
 
@@ -55,11 +58,30 @@ def rdd_frame(spark: SparkSession, columns: Any, rdd: Any, partitioning: Any) ->
     return DataFrame(found.dataset.ofRows(session, plan), spark)
 
 
-def some_partitions(rows: DataFrame, numbers: Sequence[int]) -> DataFrame:
-    """Return the rows of some partitions of a frame that scans an RDD."""
+def frame_of_rdd(spark: SparkSession, schema: StructType, rdd: Any) -> DataFrame:
+    """Return the frame of an RDD whose internal rows have this schema."""
+    partitioning = _classes_of(spark._jvm).unknown(rdd.getNumPartitions())
+    return rdd_frame(spark, _attributes(spark, schema.json()), rdd, partitioning)
+
+
+@lru_cache(maxsize=4)
+def _attributes(spark: SparkSession, schema: str) -> Any:
+    return _classes_of(spark._jvm).types.toAttributes(spark._jsparkSession.parseDataType(schema))
+
+
+def some_partitions(
+    rows: DataFrame, numbers: Sequence[int], without: str | None = None
+) -> DataFrame:
+    """Return the rows of some partitions of a frame that scans an RDD.
+
+    They lack the last column if it is called ``without``, at no cost: rows are read by position.
+    """
     found = _classes_of(rows.sparkSession._jvm)
     scan = rows._jdf.queryExecution().logical()
+    columns = scan.output()
+    if columns.last().name() == without:
+        columns = columns.dropRight(1)
     # A set of numbers is a function from a number to whether it is in it.
     chosen = found.python_utils.toSeq(list(numbers)).toSet()
     rdd = found.pruning.create(scan.rdd(), chosen)
-    return rdd_frame(rows.sparkSession, scan.output(), rdd, found.unknown(len(numbers)))
+    return rdd_frame(rows.sparkSession, columns, rdd, found.unknown(len(numbers)))

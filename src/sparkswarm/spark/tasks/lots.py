@@ -107,13 +107,15 @@ class Lot:
         """Return the columns of results, with a row for each point that has matches.
 
         ``include`` are the points' columns that come back, ``properties`` whether those of queries
-        do. With ``pairs`` there is a row for each match.
+        do. With ``pairs`` there is a row for each match: those with queries of bases come first,
+        then those with queries of each delta.
         """
-        of_matches = [self.query_ids(id_type)]
+        of_matches = [self._query_ids(id_type, pairs)]
         if properties:
-            of_matches.append(self._texts(lambda base: base.properties))
+            of_matches.append(self._texts(lambda base: base.properties, pairs))
         if pairs:
-            return [*(self._repeated(name) for name in (ID, *include)), *of_matches]
+            counts = self._counts_by_file()
+            return [*(self._repeated(name, counts) for name in (ID, *include)), *of_matches]
         some = self.counts > 0
         rows = self.rows[some]
         offsets = np.zeros(len(rows) + 1, np.int32)
@@ -122,20 +124,21 @@ class Lot:
         matched = self.points.select([ID, *include]).take(pa.array(rows))
         return [*(c.combine_chunks() for c in matched.columns), *of_matches]
 
-    def _repeated(self, name: str) -> pa.Array:
-        """Return a column of the points, with a row for each match."""
+    def _repeated(self, name: str, counts: IntArray) -> pa.Array:
+        """Return a column of the points, with a row for each match, file after file."""
         column = self.points.column(name).combine_chunks()
         if column.null_count or column.type not in (pa.int64(), pa.float64()):
-            return column.take(pa.array(np.repeat(self.rows, self.counts)))
+            rows = np.tile(self.rows, len(counts))
+            return column.take(pa.array(np.repeat(rows, counts.ravel())))
         values = readonly(column.to_numpy().view(np.int64), np.int64)
-        repeated = repeat_values(values, self.rows, self.counts, int(self.counts.sum()))
+        repeated = repeat_values(values, self.rows, counts, int(self.counts.sum()))
         return pa.array(repeated.view(column.to_numpy().dtype))
 
-    def query_ids(self, kind: pa.DataType) -> pa.Array:
-        """Return the ids of the matching queries, point after point."""
+    def _query_ids(self, kind: pa.DataType, by_file: bool) -> pa.Array:
+        """Return the ids of the matching queries, point after point or file after file."""
         if kind == pa.int64():
-            return pa.array(self._numbers(lambda index: index.ids))
-        return values_of_names(self._texts(lambda base: base.names), kind)
+            return pa.array(self._numbers(lambda index: index.ids, by_file))
+        return values_of_names(self._texts(lambda base: base.names, by_file), kind)
 
     def fixes(self, labels: Mapping[str, Label], order: LongArray) -> pa.Table:
         """Return a row for each point: its object, and the fences that contain it.
@@ -156,40 +159,44 @@ class Lot:
             table = table.append_column(name, lists)
         return table
 
-    def _texts(self, label: Label) -> pa.StringArray:
-        """Return names or properties of the matching queries, point after point."""
+    def _texts(self, label: Label, by_file: bool = False) -> pa.StringArray:
+        """Return names or properties of the matching queries, point after point or by file."""
         sources = [(part.segment.base, part.positions) for part in self.parts]
         sources += [(found.delta.delta.added, found.positions) for found in self.deltas]
         texts = texts_of(sources, label)
-        if not self.deltas:
+        if by_file or not self.deltas:
             return texts
-        return texts.take(pa.array(self._interleaved(np.arange(len(texts)))))
+        order = interleave(np.arange(len(texts)), self._counts_by_file())
+        return texts.take(pa.array(order))
 
-    def _numbers(self, column: Callable[[RangeIndex], LongArray]) -> LongArray:
-        """Return a column of the matching queries, point after point; expiry may be empty."""
+    def _numbers(
+        self, column: Callable[[RangeIndex], LongArray], by_file: bool = False
+    ) -> LongArray:
+        """Return a column of the matching queries, point after point or file after file.
+
+        The column, that of expiry, may be empty.
+        """
         ids = np.empty(int(self.counts.sum()), np.int64)
         start = 0
         for part in self.parts:
             stop = start + len(part.positions)
             take_values(column(part.segment.base.index), part.positions, ids[start:stop])
             start = stop
-        if not self.deltas:
-            return ids
         for found in self.deltas:
             stop = start + len(found.positions)
             added = found.delta.delta.added.index
             take_values(column(added), found.positions, ids[start:stop])
             start = stop
-        return self._interleaved(ids)
+        return interleave(ids, self._counts_by_file()) if self.deltas and not by_file else ids
 
-    def _interleaved(self, values: LongArray) -> LongArray:
-        """Return values point after point, given those of the parts before those of the deltas."""
+    def _counts_by_file(self) -> IntArray:
+        """Return the counts of matches in bases, then in each delta, a row each."""
         counts = np.empty((1 + len(self.deltas), len(self.rows)), np.int32)
         counts[0] = self.counts
         for i, found in enumerate(self.deltas):
             counts[i + 1] = found.counts
             counts[0] -= found.counts
-        return interleave(values, counts)
+        return counts
 
 
 @compiled
@@ -224,14 +231,18 @@ def reordered(counts: IntArray, order: LongArray) -> tuple[IntArray, LongArray]:
 
 @compiled
 def repeat_values(values: LongArray, rows: LongArray, counts: IntArray, total: int) -> LongArray:
-    """Return the value of each row as often as it counts; ``total`` is the sum of the counts."""
+    """Return the value of each row as often as it counts, once for each row of ``counts``.
+
+    ``total`` is the sum of the counts.
+    """
     out = np.empty(total, np.int64)
     n = 0
-    for i in range(len(rows)):
-        value = values[rows[i]]
-        for _ in range(counts[i]):
-            out[np.uint64(n)] = value
-            n += 1
+    for source in range(len(counts)):
+        for i in range(len(rows)):
+            value = values[rows[i]]
+            for _ in range(counts[source, i]):
+                out[np.uint64(n)] = value
+                n += 1
     return out
 
 
