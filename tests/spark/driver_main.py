@@ -222,7 +222,7 @@ class Death:
         from sparkswarm.store.files import Files
         from sparkswarm.store.records import RecordFiles
 
-        begin, commit, apply = Epochs.begin, Epochs.commit, batch.store_operations
+        begin, commit, apply = Epochs.begin, Epochs.commit, batch.apply_durably
         write, delete, compact = RecordFiles.write, Files.delete, batch.Stages.compact
         # Queries are compacted now and then, and files deleted.
         deltas.COMPACT_LEAST = 60
@@ -242,9 +242,9 @@ class Death:
             return stored
 
         def applied(*args: Any) -> Any:
-            after, snapshots = apply(*args)
-            self.comes(AFTER_OPERATIONS, after.epoch.batch)
-            return after, snapshots
+            after = apply(*args)
+            self.comes(AFTER_OPERATIONS, after.input.epoch.batch)
+            return after
 
         def written(records: RecordFiles, record: Any, *more: Any) -> str:
             name = write(records, record, *more)
@@ -266,7 +266,7 @@ class Death:
         Epochs.begin, Epochs.commit = begun, committed  # type: ignore[method-assign]
         RecordFiles.write, Files.delete = written, deleted  # type: ignore[method-assign]
         batch.Stages.compact = compacted  # type: ignore[method-assign]
-        batch.store_operations = applied
+        batch.apply_durably = applied
 
     def among(self, results: Any, batch: int) -> Any:
         """Return the results with a task among them that kills, where it is told to."""

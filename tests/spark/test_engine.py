@@ -24,6 +24,7 @@ from sparkswarm import (
     SwarmConfig,
 )
 from sparkswarm.policies import POLICIES
+from sparkswarm.spark.driver import batch as batch_stages
 
 from .world import (
     BOUNDS,
@@ -471,6 +472,25 @@ def test_an_error_in_the_sink_ends_the_run_and_a_new_start_goes_on(spark, tmp_pa
 
     with pytest.raises(StreamingQueryException, match="no more room"):
         run(spark, tmp_path, world, sink=sink)
+    handle = again(spark, tmp_path, world, memory)
+    assert not difference(matches_of(memory.table()), expected(world).matches)
+    assert handle.status().batches == 2
+
+
+def test_operations_that_cannot_be_stored_end_the_run_with_the_reason(spark, tmp_path, monkeypatch):
+    """Tasks wait for them; what they say then is not why."""
+    world, memory = make_world(44, batches=3), MemorySink()
+    applied = batch_stages.apply_operations
+
+    def apply(ctx, rows):
+        if ctx.epoch.batch == 1:
+            raise OSError("no space left")
+        return applied(ctx, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_stages, "apply_operations", apply)
+        with pytest.raises(StreamingQueryException, match="no space left"):
+            run(spark, tmp_path, world, sink=memory)
     handle = again(spark, tmp_path, world, memory)
     assert not difference(matches_of(memory.table()), expected(world).matches)
     assert handle.status().batches == 2

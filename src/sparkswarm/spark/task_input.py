@@ -11,6 +11,7 @@ import pickle  # noqa: S403 (the driver sends it to tasks through Spark; never r
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ from sparkswarm.config import SwarmConfig
 from sparkswarm.policies import LendingPrices
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.task_output import AnswerSchema, FixesRef, OutputKind, OutputSchema
+from sparkswarm.store.awaited import await_manifest
 from sparkswarm.store.blocks import MIN_TIME
 from sparkswarm.store.epochs import Epoch
 from sparkswarm.store.files import FileRef, Files
@@ -75,6 +77,9 @@ class TaskInput:
         The settings.
     epoch
         What fixes the batch. Its manifest includes the batch's own operations once they are stored.
+    awaited
+        Name of the file for which tasks wait, which says what the batch's own operations change in
+        the manifest (:mod:`sparkswarm.store.awaited`); None where that is known.
     attempt
         Part of the name of every file that this attempt at the batch writes.
     control
@@ -131,6 +136,7 @@ class TaskInput:
     config: SwarmConfig
     epoch: Epoch
     attempt: str
+    awaited: str | None = None
     control: object | None = None
     collect_statistics: bool = False
     match_weight: float = 0.0
@@ -183,6 +189,20 @@ def unpacked_input(packed: bytes, records_of: Callable[[Files], RecordFiles]) ->
     """Return the input that was packed; ``records_of`` a checkpoint are those known to a worker."""
     task_input: TaskInput
     task_input, difference = pickle.loads(zlib.decompress(packed))  # noqa: S301 (from the driver)
+    task_input = _with_records(task_input, difference, records_of)
+    if task_input.awaited is None:
+        return task_input
+    epoch = task_input.epoch
+    manifest = await_manifest(task_input.files, task_input.awaited, epoch.manifest)
+    return replace(task_input, epoch=replace(epoch, manifest=manifest))
+
+
+def _with_records(
+    task_input: TaskInput,
+    difference: Mapping[str, Any] | None,
+    records_of: Callable[[Files], RecordFiles],
+) -> TaskInput:
+    """Return an input with the plan and the manifest whose names it has."""
     epoch, stored = task_input.epoch, task_input.epoch.stored
     if stored is None:
         return task_input

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sparkswarm.errors import StoreError
 from sparkswarm.protocol.partition import moved
 from sparkswarm.spark.task_input import TaskInput, packed_input, unpacked_input
-from sparkswarm.store import records
+from sparkswarm.store import awaited, records
+from sparkswarm.store.awaited import announcement, awaited_name
 from sparkswarm.store.epochs import Epochs
 from sparkswarm.store.records import RecordFiles
 
@@ -61,3 +64,41 @@ def test_a_task_is_given_names_and_finds_plan_and_manifest(
 def test_an_input_that_is_not_stored_is_given_whole(tmp_path: Path) -> None:
     tasks = Tasks(tmp_path)
     assert Worker(tasks).open(packed_input(tasks.input)) == tasks.input
+
+
+def test_a_task_waits_for_the_operations_of_its_batch(tmp_path: Path) -> None:
+    """It may run before the driver has applied them, and another task after."""
+    tasks = Tasks(tmp_path)
+    epochs = Epochs(tasks.input.files, 3)
+    epochs.take_over()
+    before = replace(tasks.input, epoch=epochs.begin(tasks.input.epoch))
+    name = awaited_name(before.epoch.batch, before.attempt)
+    packed = packed_input(replace(before, awaited=name))
+    with ThreadPoolExecutor(1) as pool:
+        early = pool.submit(Worker(tasks).open, packed)
+        tasks.input = before
+        tasks.apply(register(1, 1, 1, 6, 6))
+        with announcement(before.files, name) as difference:
+            assert not early.done()
+            manifest = tasks.input.epoch.manifest
+            difference |= manifest.difference(before.epoch.manifest)
+        for opened in (early.result(), Worker(tasks).open(packed)):
+            assert opened.epoch.manifest == manifest
+
+
+def test_a_task_does_not_wait_for_operations_that_failed(tmp_path: Path) -> None:
+    tasks = Tasks(tmp_path)
+    name = awaited_name(0, "a")
+    with pytest.raises(ValueError, match="full"), announcement(tasks.input.files, name):
+        raise ValueError("the disk is full")
+    with pytest.raises(StoreError, match="not applied"):
+        Worker(tasks).open(packed_input(replace(tasks.input, awaited=name)))
+
+
+def test_a_task_waits_no_longer_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaited, "LONGEST_WAIT_S", 0.0)
+    tasks = Tasks(tmp_path)
+    with pytest.raises(StoreError, match="has not applied"):
+        Worker(tasks).open(packed_input(replace(tasks.input, awaited=awaited_name(0, "a"))))

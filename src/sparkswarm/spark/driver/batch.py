@@ -2,7 +2,8 @@
 
     operations       -> driver (-> compact)
     snapshot queries -> driver -> answer  -> answers' sink
-    points           -> match -> sink                where all executors share one host
+    points           -> match -> sink                where all executors share one host; may start
+                                                     while the driver applies operations
     points           -> route -> execute -> sink
                         match or execute -> state -> summaries' sink
                         match or execute -> events -> events' sink
@@ -14,10 +15,11 @@ the same. What each stage does to its rows is in ``spark/tasks``.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark import Accumulator, AccumulatorParam, SparkContext
@@ -52,6 +54,7 @@ from sparkswarm.spark.tasks.operations import AppliedOperations, apply_operation
 from sparkswarm.spark.tasks.packing import PACKED_DDL, PackedRows, RowKind
 from sparkswarm.spark.tasks.route import route_task
 from sparkswarm.spark.tasks.state import state_task
+from sparkswarm.store.awaited import announcement, awaited_name
 from sparkswarm.store.deltas import is_compaction_due
 from sparkswarm.store.files import Files
 from sparkswarm.store.manifest import Manifest
@@ -94,12 +97,18 @@ class _Appended(AccumulatorParam[list[TaskOutput]]):
         return value1
 
 
+_Result = TypeVar("_Result")
+
+
 class DriverContext:
-    """The context of the work that the driver does itself, with the files that it has opened."""
+    """The context of the work that the driver does itself, with the files that it has opened.
+
+    One piece of work at a time: what is done in the background is waited for before more is done.
+    """
 
     def __init__(self) -> None:
         self._last: BatchContext | None = None
-        self._writer = ThreadPoolExecutor(1, "sparkswarm-writer")
+        self._background = ThreadPoolExecutor(1, "sparkswarm-driver")
         self._writing: list[Future[None]] = []
 
     def open(self, task_input: TaskInput) -> BatchContext:
@@ -107,9 +116,13 @@ class DriverContext:
         self._last = BatchContext(task_input, self._last)
         return self._last
 
+    def start(self, work: Callable[[], _Result]) -> Future[_Result]:
+        """Begin some work in the background."""
+        return self._background.submit(work)
+
     def make_durable(self, files: Files, name: str) -> None:
         """Begin to make a file durable: the disk takes its time while tasks run."""
-        self._writing.append(self._writer.submit(files.make_durable, name))
+        self._writing.append(self._background.submit(files.make_durable, name))
 
     def wait_until_durable(self) -> None:
         """Wait for all files that :meth:`make_durable` was asked for."""
@@ -276,6 +289,9 @@ def run_batch(
     if layout.has_operations:
         known = stages.input.epoch.manifest
         operations, rows = separate_rows(rows, layout.queries.operation_types)
+        if operations is not None and direct and can_apply_meanwhile(stages.input, layout):
+            timer.mark("operations")
+            return apply_and_match(operations, rows, stages, context, layout, sinks, timer)
         task_input, applied = store_operations(spark, operations, stages, context)
         stages = stages.with_input(task_input)
         timer.mark("operations")
@@ -295,6 +311,50 @@ def run_batch(
     else:
         execute_points(stages.route(rows), stages, layout, sinks, timer)
     return stages.input
+
+
+def can_apply_meanwhile(task_input: TaskInput, layout: StreamLayout) -> bool:
+    """Return whether the tasks that match points may start before operations are applied.
+
+    They look for a file that they all see, and nothing but them needs the operations.
+    """
+    return task_input.files.is_local and not layout.has_packed
+
+
+def apply_and_match(
+    operations: pa.Table,
+    rows: DataFrame,
+    stages: Stages,
+    context: DriverContext,
+    layout: StreamLayout,
+    sinks: Sinks,
+    timer: StageTimer,
+) -> TaskInput:
+    """Match points; apply operations meanwhile, for which the tasks wait once they run.
+
+    To apply them needs no task, so these wait for the driver alone. A compaction does need tasks:
+    it comes after the match. Return the input after the operations.
+    """
+    before = stages.input
+    name = awaited_name(before.epoch.batch, before.attempt)
+
+    def apply() -> AppliedOperations:
+        with announcement(before.files, name) as difference:
+            applied = apply_durably(operations, before, context)
+            difference |= applied.input.epoch.manifest.difference(before.epoch.manifest)
+        return applied
+
+    applying = context.start(apply)
+    try:
+        waiting = replace(before, awaited=name, operations=operations.num_rows)
+        match_points(rows, stages.with_input(waiting), layout, sinks, timer)
+    finally:
+        # What went wrong here is why tasks failed.
+        applied = applying.result()
+    stages.collector.add(applied.output)
+    task_input = compacted(rows.sparkSession, stages.with_input(applied.input), context)
+    timer.mark("compaction")
+    return task_input
 
 
 def run_operations(
@@ -319,15 +379,27 @@ def store_operations(
     """Store the operations of a batch; return the input after them, and what they are."""
     if operations is None:
         return stages.input, None
-    applied = apply_operations(context.open(stages.input), operations)
+    applied = apply_durably(operations, stages.input, context)
     stages.collector.add(applied.output)
+    return compacted(spark, stages.with_input(applied.input), context), applied
+
+
+def apply_durably(
+    operations: pa.Table, task_input: TaskInput, context: DriverContext
+) -> AppliedOperations:
+    """Apply operations, and begin to make durable what they change."""
+    applied = apply_operations(context.open(task_input), operations)
     for delta in applied.input.epoch.manifest.deltas:
-        if delta not in stages.input.epoch.manifest.deltas:
-            context.make_durable(stages.input.files, delta.file.name)
-    task_input = replace(applied.input, operations=operations.num_rows)
-    if is_compaction_due(task_input.epoch.manifest):
-        task_input = compact(spark, stages.with_input(task_input), context)
-    return task_input, applied
+        if delta not in task_input.epoch.manifest.deltas:
+            context.make_durable(task_input.files, delta.file.name)
+    return applied._replace(input=replace(applied.input, operations=operations.num_rows))
+
+
+def compacted(spark: SparkSession, stages: Stages, context: DriverContext) -> TaskInput:
+    """Return the input of some stages, after a compaction where it is due."""
+    if is_compaction_due(stages.input.epoch.manifest):
+        return compact(spark, stages, context)
+    return stages.input
 
 
 def answer_asks_of(asks: pa.Table, ctx: BatchContext, manifest: Manifest) -> pa.Table:
