@@ -19,10 +19,10 @@ LARGEST_RATE = 1e100
 STALL = 3.0
 """Times the predicted time, or part of it, to which the time of a task is clipped."""
 
-TRUST = 0.05
-"""Weight of the prior. Executors with even loads have tasks that are all alike, so that noise
-decides between prices: with a tenth of this, all their time was at times put down to their start.
-"""
+TRUST_OF_TASKS = 0.05
+"""Weight of the prior where single tasks are observed. Executors with even loads have tasks that
+are all alike, so that noise decides between prices: with a tenth of this, all their time was at
+times put down to their start."""
 
 LEAST = 0.01
 """Part of its prior below which no price falls: nothing is free."""
@@ -49,7 +49,7 @@ class PriceLearner:
     """
 
     def __init__(
-        self, prior: Prices | None = None, memory: float = 20.0, trust: float = TRUST
+        self, prior: Prices | None = None, memory: float = 20.0, trust: float = 0.005
     ) -> None:
         self._prior = np.array(prior or Prices(), dtype=np.float64)
         self._keep = float(np.exp(-1.0 / memory))

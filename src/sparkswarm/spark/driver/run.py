@@ -33,7 +33,7 @@ from sparkswarm.policies import (
     make_policy,
     replanned,
 )
-from sparkswarm.protocol.learning import PriceLearner
+from sparkswarm.protocol.learning import TRUST_OF_TASKS, PriceLearner
 from sparkswarm.protocol.messages import Decision
 from sparkswarm.protocol.plan import Plan
 from sparkswarm.spark.columns import QueryColumns
@@ -167,7 +167,7 @@ class RunLoop:
         self._executors = config.executors
         self._forced: list[ForcedChange] = []
         self._query_changes: list[FileRef] = []
-        self._learner = PriceLearner(memory=PRICE_REPORTS)
+        self._learner = PriceLearner(memory=PRICE_REPORTS, trust=TRUST_OF_TASKS)
         self._prices = self._learner.prices
         self._finished_tasks = FinishedTasks(spark)
         self._placement = HostPlacement(spark)
