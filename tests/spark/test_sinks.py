@@ -56,6 +56,24 @@ def test_files_have_the_results_once_and_spark_reads_them(spark, tmp_path, resul
     assert not [path for path in out.iterdir() if path.name.startswith(".")]
 
 
+def test_a_folder_with_the_batches_of_another_run_is_said(spark, tmp_path, caplog, monkeypatch):
+    world, out = make_world(82, batches=2), ParquetSink(str(tmp_path / "out"))
+
+    def warned():
+        return [r.getMessage() for r in caplog.records if "another run" in r.getMessage()]
+
+    fail_one_commit(monkeypatch, 1)
+    with pytest.raises(StreamingQueryException, match="the disk is full"):
+        start(spark, tmp_path, world, out)
+    start(spark, tmp_path, world, out)
+    assert not warned(), "a run goes on in its own folder"
+    (tmp_path / "checkpoint").rename(tmp_path / "lost")
+    start(spark, tmp_path, world, out)
+    (said,) = warned()
+    assert said.startswith(f"{out.path} has the batches of another run: those with the numbers of")
+    assert not difference(matches_in(tmp_path / "out"), expected(world).matches)
+
+
 def test_both_writers_write_the_same(spark, tmp_path):
     world = make_world(82, batches=2)
     found = {}

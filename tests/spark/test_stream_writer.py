@@ -84,6 +84,7 @@ def test_what_else_a_writer_says_are_arguments_of_start():
         (lambda w: w.start(), "format parquet needs the option path"),
         (lambda w: w.format("delta").start(), "format delta needs the option path"),
         (lambda w: w.format("kafka").option("topic", "t").start(), "needs the option kafka.boot"),
+        (lambda w: w.format("console").option("numRows", "few").start(), "numrows must be a whole"),
         (lambda w: w.format("noop").start("out"), "noop has no option path"),
         (lambda w: w.option("checkpointLocatoin", "f").start("out"), "mean checkpointlocation"),
         (lambda w: w.outputMode("update"), 'outputMode must be "append"'),

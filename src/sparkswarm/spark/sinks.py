@@ -7,6 +7,7 @@ replace what it did for that number before. All sinks here do.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +23,8 @@ from pyspark.sql import DataFrame
 from sparkswarm.arguments import check_argument
 from sparkswarm.errors import ConfigError, StoreError
 from sparkswarm.store.files import local_path
+
+logger = logging.getLogger(__name__)
 
 Sink = Callable[[DataFrame, int], None]
 """A function of (rows, batch id)."""
@@ -44,6 +47,9 @@ class FileSink(Protocol):
     def publish(self, staged: Path, batch_id: int, files: Iterable[str], schema: pa.Schema) -> None:
         """Make these files of the folder, and no others, what the batch wrote."""
 
+
+OF_RUN = "_run"
+"""The file in the folder of a ParquetSink with the id of its run; readers ignore its name."""
 
 QUERY_ID = "sql.streaming.queryId"
 """Spark's local property with the id of a streaming query, which its checkpoint keeps."""
@@ -155,11 +161,25 @@ class ParquetSink:
         if self.task_folder is None:
             return None
         self.task_folder.mkdir(parents=True, exist_ok=True)
+        self._note_run(self.task_folder / OF_RUN)
         for left in self.task_folder.glob(f".batch_id={batch_id}-*"):
             shutil.rmtree(left)
         staged = self.task_folder / f".batch_id={batch_id}-{attempt}"
         staged.mkdir()
         return staged
+
+    def _note_run(self, record: Path) -> None:
+        """Write down whose batches these are; warn where they were another run's."""
+        run, before = current_run(), record.read_text() if record.exists() else ""
+        if run == before:
+            return
+        if before:
+            logger.warning(
+                "%s has the batches of another run: those with the numbers of this one are "
+                "replaced. Give each run, and each new checkpoint, a folder of its own",
+                self.path,
+            )
+        record.write_text(run)
 
     def publish(self, staged: Path, batch_id: int, files: Iterable[str], schema: pa.Schema) -> None:
         """Make the files of a batch visible in place of any that it had; delete all others.

@@ -191,7 +191,7 @@ class StreamWriter:
                 writer = _required(kind, options, WRITER_ID)
                 return KafkaSink(servers, topic, writer, key=key, options=more)
             case "console":
-                return ConsoleSink(int(options.get("numrows", 20)))
+                return ConsoleSink(_rows(options.get("numrows", 20)))
             case "memory":
                 return MemorySink()
             case "noop":
@@ -204,6 +204,13 @@ def _required(kind: str, options: Mapping[str, Any], name: str) -> str:
     if not (value := options.get(name)):
         raise ConfigError(f"format {kind} needs the option {name}: .option({name!r}, ...)")
     return str(value)
+
+
+def _rows(value: Any) -> int:
+    """Return how many rows the console shows."""
+    if not (text := str(value)).isdecimal():
+        raise ConfigError(f"numrows must be a whole number, got {value!r}")
+    return int(text)
 
 
 def _view(spark: SparkSession, sink: MemorySink, name: str) -> Observer:
