@@ -33,7 +33,7 @@ class Told:
         return self
 
     def collect(self) -> None:
-        self.wait.wait()
+        self.wait.wait(60)
         if self.error:
             raise self.error
 
