@@ -13,6 +13,7 @@ from sparkswarm import (
     MemorySink,
     Nearest,
     PairFunction,
+    ParquetPoints,
     ParquetSink,
     PointColumns,
     QueryColumns,
@@ -20,6 +21,9 @@ from sparkswarm import (
     SparkswarmError,
     Subscriptions,
     Swarm,
+    read_fences,
+    session,
+    split_antimeridian,
 )
 
 POINTS = "id BIGINT, x DOUBLE, y DOUBLE, kind STRING, ts TIMESTAMP"
@@ -152,6 +156,22 @@ def test_a_checkpoint_that_can_be_no_folder_is_refused(start, tmp_path, name, wo
 def test_a_checkpoint_and_a_sink_may_be_paths(start, tmp_path):
     start(checkpoint=tmp_path / "run", sink=ParquetSink(tmp_path / "out")).await_termination()
     assert (tmp_path / "run" / "swarm").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (lambda spark, path: session(master=5), "master must be a text, such as 'local"),
+        (lambda spark, path: session(config=["a"]), "config must be a dictionary of Spark's"),
+        (lambda spark, path: read_fences(spark, 5), "path must be the path of a file, got 5"),
+        (lambda spark, path: read_fences(spark, path / "no.json"), "/.*/no.json does not exist; c"),
+        (lambda spark, path: split_antimeridian("x"), "queries must be a DataFrame, got 'x'"),
+        (lambda spark, path: ParquetPoints(5), "path of ParquetPoints must be a folder, got 5"),
+        (lambda spark, path: ParquetPoints(path / "no").open(spark), "/.*/no does not exist; corr"),
+    ],
+)
+def test_what_is_read_is_there(spark, tmp_path, asked, words):
+    assert re.match(words, said_by(lambda: asked(spark, tmp_path)))
 
 
 @pytest.mark.parametrize("columns", [PointColumns, QueryColumns])

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import re
 
+from pyspark.errors import AnalysisException
+
+from sparkswarm.errors import InputError
+
 CAUSE = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
@@ -25,3 +29,10 @@ def cause_of(error: BaseException) -> str:
     if kind.__module__.split(".")[0] in ("pyspark", "py4j"):
         return cause_in(str(error))
     return f"{kind.__name__}: {error}"
+
+
+def not_found(path: str, error: AnalysisException) -> Exception:
+    """Return the error to raise where Spark cannot read a path: ours where nothing is there."""
+    if error.getCondition() != "PATH_NOT_FOUND":
+        return error
+    return InputError(f"{path} does not exist; correct the path, or make the folder")

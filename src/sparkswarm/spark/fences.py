@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.dataset
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from sparkswarm.apps.antimeridian import split_geometries
 from sparkswarm.apps.shapefile import read_shapes, read_table
+from sparkswarm.arguments import check_argument
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.spark.columns import QueryColumns
+from sparkswarm.spark.failures import not_found
 
 _ID, _GEOMETRY = QueryColumns().id, QueryColumns().geometry
 _GEOJSON = (".json", ".geojson")
@@ -29,7 +32,7 @@ _SHAPEFILE = ".shp"
 
 def read_fences(
     spark: SparkSession,
-    path: str,
+    path: str | Path,
     *,
     id: str | None = None,
     antimeridian: Literal["keep", "split"] = "keep",
@@ -64,12 +67,17 @@ def read_fences(
     """
     if antimeridian not in ("keep", "split"):
         raise ConfigError(f"antimeridian must be 'keep' or 'split', got {antimeridian!r}")
-    if path.lower().endswith(_GEOJSON):
-        fences = _read_geojson(spark, path, id)
-    elif path.lower().endswith(_SHAPEFILE):
-        fences = _read_shapefile(spark, path, id or _ID)
-    else:
-        fences = _read_geoparquet(spark, path, id or _ID)
+    check_argument("path", path, (str, Path), "the path of a file", optional=False)
+    path = str(path)
+    try:
+        if path.lower().endswith(_GEOJSON):
+            fences = _read_geojson(spark, path, id)
+        elif path.lower().endswith(_SHAPEFILE):
+            fences = _read_shapefile(spark, path, id or _ID)
+        else:
+            fences = _read_geoparquet(spark, path, id or _ID)
+    except AnalysisException as error:
+        raise not_found(path, error) from error
     return split_antimeridian(fences) if antimeridian == "split" else fences
 
 
@@ -88,6 +96,7 @@ def split_antimeridian(queries: DataFrame, geometry: str = _GEOMETRY) -> DataFra
     geometry
         Its column of geometries, which becomes binary.
     """
+    check_argument("queries", queries, DataFrame, "a DataFrame", optional=False)
     if geometry not in queries.columns:
         raise InputError(f"queries have no column {geometry!r}; they have {queries.columns}")
     at = queries.columns.index(geometry)

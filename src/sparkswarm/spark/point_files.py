@@ -8,6 +8,7 @@ through Java, where they cost more than the matching. Runs on the driver, once p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.errors import AnalysisException
@@ -15,8 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from sparkswarm.arguments import check_argument
 from sparkswarm.errors import ConfigError, InputError
 from sparkswarm.spark.columns import POINT_FILE
+from sparkswarm.spark.failures import not_found
 
 _ROWS_OF_FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 """The columns of Spark's ``binaryFile``; the content is read only where it is selected."""
@@ -58,6 +61,8 @@ class ParquetPoints:
     glob: str = "*.parquet"
 
     def __post_init__(self) -> None:
+        check_argument("path of ParquetPoints", self.path, (str, Path), "a folder", optional=False)
+        object.__setattr__(self, "path", str(self.path))
         most = self.max_files_per_trigger
         if most is not None and (not isinstance(most, int) or most < 1):
             raise ConfigError(f"max_files_per_trigger must be a positive integer, got {most!r}")
@@ -71,7 +76,10 @@ class ParquetPoints:
         )
         if self.max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", self.max_files_per_trigger)
-        files = reader.load(self.path).select(F.col("path").alias(POINT_FILE))
+        try:
+            files = reader.load(self.path).select(F.col("path").alias(POINT_FILE))
+        except AnalysisException as error:
+            raise not_found(self.path, error) from error
         return OpenedPoints(self._example(spark), files)
 
     def _example(self, spark: SparkSession) -> DataFrame:

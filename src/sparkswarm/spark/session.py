@@ -20,6 +20,7 @@ import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from sparkswarm.arguments import check_argument
 from sparkswarm.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -204,6 +205,8 @@ def session(
         If this would be a Spark Connect session; sparkswarm needs a classic one. If a hardened
         session is wanted and the one that runs, or ``spark-defaults.conf``, says otherwise.
     """
+    check_argument("master", master, str, "a text, such as 'local[2]'")
+    check_argument("config", config, Mapping, "a dictionary of Spark's settings")
     options = {name: _text(value) for name, value in (config or {}).items()}
     remote = os.environ.get("SPARK_REMOTE") or options.get("spark.remote")
     if remote or (master or "").startswith("sc://"):
