@@ -364,7 +364,7 @@ def check_version(version: str) -> None:
         raise ConfigError(
             f"this is PySpark {version}, but sparkswarm needs "
             f"{'.'.join(map(str, OLDEST_SPARK))} or newer: up to 4.1 there is no "
-            "pyspark.sql.streaming.datasource, and with 4.2 the tests have not run"
+            "pyspark.sql.streaming.datasource, and with 4.2 Real-time Mode fails"
         )
 
 
