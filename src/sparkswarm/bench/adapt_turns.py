@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from sparkswarm.bench.adapt_stream import FILES_PER_BATCH, AdaptSettings
+from sparkswarm.bench.batch_files import BatchFiles, count_sample
 from sparkswarm.bench.inputs import CHANGES_SCHEMA, POINTS_SCHEMA, QUERIES_SCHEMA
 from sparkswarm.bench.plain_spark import batch_seconds
 from sparkswarm.bench.turns import Turns
@@ -131,7 +131,8 @@ class _Run:
         batches: int,
         on_batch: OnBatch,
     ) -> None:
-        self._spark, self._folder, self._step = spark, folder, settings.sample_step
+        self._spark, self._step = spark, settings.sample_step
+        self._files = BatchFiles(spark, folder, batches)
         self._config, self._batches, self._on_batch = config, batches, on_batch
         self._sample: dict[int, int] = {}
         self._progress: list[Progress] = []
@@ -155,16 +156,16 @@ class _Run:
                 at_end(progress, plan, decisions)
 
         past = (
-            self._table("past_points", POINTS_SCHEMA),
-            self._table("past_queries", QUERIES_SCHEMA),
+            self._files.table("past_points", POINTS_SCHEMA),
+            self._files.table("past_queries", QUERIES_SCHEMA),
         )
         self._handle = Swarm(self._spark, config).start(
-            self._stream("points", POINTS_SCHEMA, FILES_PER_BATCH),
-            self._stream("operations", CHANGES_SCHEMA, 1),
-            sink=self._count_sample,
+            self._files.stream("points", POINTS_SCHEMA, FILES_PER_BATCH),
+            self._files.stream("operations", CHANGES_SCHEMA, 1),
+            sink=self._take,
             observers=[note],
             checkpoint=checkpoint,
-            preload=self._table("queries", QUERIES_SCHEMA),
+            preload=self._files.table("queries", QUERIES_SCHEMA),
             history=past if config.policy == "static_history" else None,
             trigger={"availableNow": True},
         )
@@ -183,16 +184,5 @@ class _Run:
             decisions=[str(decision) for decision in self.handle.decisions()],
         )
 
-    def _count_sample(self, results: DataFrame, batch: int) -> None:
-        """Compute all results; collect the number of those of the sample on the driver."""
-        some = results.where(F.col("id") % self._step == 0)
-        found = some.select("id", F.size("query_ids").alias("n")).toArrow()
-        self._sample.update(zip(*(column.to_pylist() for column in found.columns), strict=True))
-
-    def _stream(self, name: str, schema: str, files: int) -> DataFrame:
-        names = "{" + ",".join(f"{batch:05d}*" for batch in range(self._batches)) + "}"
-        source = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", files)
-        return source.option("pathGlobFilter", names).parquet(str(self._folder / name))
-
-    def _table(self, name: str, schema: str) -> DataFrame:
-        return self._spark.read.schema(schema).parquet(str(self._folder / name))
+    def _take(self, results: DataFrame, batch: int) -> None:
+        self._sample.update(count_sample(results, self._step))

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sparkswarm.bench.batch_files import BatchFiles, count_sample
 from sparkswarm.bench.inputs import CHANGES_SCHEMA, POINTS_SCHEMA, QUERIES_SCHEMA
 from sparkswarm.bench.plain_spark import batch_seconds
 from sparkswarm.bench.replay_inputs import FILES_PER_BATCH, ReplayStream
@@ -86,7 +86,7 @@ class Replay:
         checkpoint: str,
     ) -> None:
         self._spark, self._stream, self._config = spark, stream, config
-        self._names = "{" + ",".join(f"{batch:05d}*" for batch in range(last + 1)) + "}"
+        self._files = BatchFiles(spark, stream.folder, last + 1)
         self._checkpoint = checkpoint
         self._sample: dict[int, int] = {}
         self._told: list[tuple[Progress, int]] = []
@@ -112,13 +112,15 @@ class Replay:
             if progress.batch >= 0:
                 at_end(progress, plan, decisions)
 
-        queries = self._table("queries", QUERIES_SCHEMA)
-        past = self._table(f"points/{0:05d}-0.parquet", POINTS_SCHEMA), queries
-        changes = self._read("changes", CHANGES_SCHEMA, 1) if self._stream.has_changes else None
+        queries = self._files.table("queries", QUERIES_SCHEMA)
+        past = self._files.table(f"points/{0:05d}-0.parquet", POINTS_SCHEMA), queries
+        changes = (
+            self._files.stream("changes", CHANGES_SCHEMA, 1) if self._stream.has_changes else None
+        )
         self._query = (
             Swarm(spark, config)
             .start(
-                self._read("points", POINTS_SCHEMA, FILES_PER_BATCH),
+                self._files.stream("points", POINTS_SCHEMA, FILES_PER_BATCH),
                 changes,
                 sink=self._take,
                 observers=[note, wait],
@@ -163,14 +165,4 @@ class Replay:
         if batch not in self._stream.checked_batches:
             NoopSink()(results, batch)
             return
-        chosen = results.where(F.col("id") % self._stream.sample_step == 0)
-        found = chosen.select("id", F.size("query_ids").alias("n")).toArrow()
-        self._sample.update(zip(*(column.to_pylist() for column in found.columns), strict=True))
-
-    def _read(self, name: str, schema: str, files: int) -> DataFrame:
-        source = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", files)
-        source = source.option("pathGlobFilter", self._names)
-        return source.parquet(str(self._stream.folder / name))
-
-    def _table(self, name: str, schema: str) -> DataFrame:
-        return self._spark.read.schema(schema).parquet(str(self._stream.folder / name))
+        self._sample.update(count_sample(results, self._stream.sample_step))
